@@ -28,17 +28,17 @@ def main(rounds: int = 7) -> None:
         def two_processes() -> float:
             start = time.time() + 2.0
 
-            def one(cpu: int) -> float:
-                wanted: dict[str, Any] = {
+            def throughput(cpu: int) -> float:
+                request: dict[str, Any] = {
                     "engine": "onnxruntime",
                     "call": "run",
                     "cpus": [cpu],
                     "threads": 1,
                     "start_at": start,
                 }
-                return side.bare(sys.executable, model=str(model), inputs=str(inputs), **wanted)["per_sec"]
+                return side.bare(sys.executable, model=str(model), inputs=str(inputs), **request)["per_sec"]
 
-            return sum(pool.map(one, (0, 1)))
+            return sum(pool.map(throughput, (0, 1)))
 
         for name, options in CASES:
 

@@ -17,24 +17,24 @@ Call = Callable[[], Any]
 
 def main() -> None:
     """Load, warm up, loop, print."""
-    wanted = json.loads(sys.argv[1])
-    if wanted["cpus"]:
-        os.sched_setaffinity(0, wanted["cpus"])
+    settings = json.loads(sys.argv[1])
+    if settings["cpus"]:
+        os.sched_setaffinity(0, settings["cpus"])
     os.environ.update(ORT_DISABLE_TELEMETRY="1", NM_DISABLE_ANALYTICS="1", OPENBLAS_NUM_THREADS="1")
     os.environ.update(NM_BIND_THREADS_TO_CORES="1")
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     import numpy
 
-    inputs = dict(numpy.load(wanted["inputs"]))
+    inputs = dict(numpy.load(settings["inputs"]))
     engines = {"onnxruntime": onnxruntime, "openvino": openvino, "deepsparse": deepsparse}
-    call = engines[wanted["engine"]](wanted, inputs)
-    if wanted["cpus"] and wanted["engine"] != "openvino":
+    call = engines[settings["engine"]](settings, inputs)
+    if settings["cpus"] and settings["engine"] != "openvino":
         # The caller computes too; OpenVINO binds it by itself, the others leave it to us, as inferlab does.
-        os.sched_setaffinity(0, wanted["cpus"][:1])
-    loop(call, wanted["warmup_s"])
-    if wanted.get("start_at"):
-        time.sleep(max(0.0, wanted["start_at"] - time.time()))
-    samples = loop(call, wanted["time_s"])
+        os.sched_setaffinity(0, settings["cpus"][:1])
+    loop(call, settings["warmup_s"])
+    if settings.get("start_at"):
+        time.sleep(max(0.0, settings["start_at"] - time.time()))
+    samples = loop(call, settings["time_s"])
     durations = sorted(end - start for start, end in samples)
     seconds = (samples[-1][1] - samples[0][0]) / 1e9
     print(json.dumps({"median_ms": durations[len(durations) // 2] / 1e6, "per_sec": len(samples) / seconds}))
@@ -54,18 +54,18 @@ def loop(call: Call, seconds: float) -> list[tuple[int, int]]:
             return samples
 
 
-def onnxruntime(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
+def onnxruntime(settings: dict[str, Any], inputs: dict[str, Any]) -> Call:
     """session.run, or run_with_iobinding."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = wanted["threads"]
+    options.intra_op_num_threads = settings["threads"]
     options.inter_op_num_threads = 1
-    if wanted["cpus"] and wanted["threads"] > 1:
-        affinities = ";".join(str(cpu + 1) for cpu in wanted["cpus"][1:])
+    if settings["cpus"] and settings["threads"] > 1:
+        affinities = ";".join(str(cpu + 1) for cpu in settings["cpus"][1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
-    session = onnxruntime.InferenceSession(wanted["model"], options, providers=["CPUExecutionProvider"])
-    if wanted["call"] == "run":
+    session = onnxruntime.InferenceSession(settings["model"], options, providers=["CPUExecutionProvider"])
+    if settings["call"] == "run":
         return lambda: session.run(None, inputs)
     binding = session.io_binding()
     for name, value in inputs.items():
@@ -75,19 +75,19 @@ def onnxruntime(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
     return lambda: session.run_with_iobinding(binding)
 
 
-def openvino(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
+def openvino(settings: dict[str, Any], inputs: dict[str, Any]) -> Call:
     """A static-shape model, one request, shared memory."""
     import openvino
 
     core = openvino.Core()
-    model = core.read_model(wanted["model"])
+    model = core.read_model(settings["model"])
     model.reshape({name: list(value.shape) for name, value in inputs.items()})
     compiled = core.compile_model(
         model,
         "CPU",
         {
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": wanted["threads"],
+            "INFERENCE_NUM_THREADS": settings["threads"],
             "NUM_STREAMS": 1,
             "INFERENCE_PRECISION_HINT": "f32",
             "ENABLE_CPU_PINNING": True,
@@ -100,12 +100,12 @@ def openvino(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
     return lambda: request.infer(share_outputs=True)
 
 
-def deepsparse(wanted: dict[str, Any], inputs: dict[str, Any]) -> Call:
+def deepsparse(settings: dict[str, Any], inputs: dict[str, Any]) -> Call:
     """engine.run on the list of inputs; the model is a copy, because DeepSparse writes into it."""
     from deepsparse import Engine
 
     shapes = [list(value.shape) for value in inputs.values()]
-    engine = Engine(wanted["model"], batch_size=1, num_cores=wanted["threads"], input_shapes=shapes)
+    engine = Engine(settings["model"], batch_size=1, num_cores=settings["threads"], input_shapes=shapes)
     arrays = list(inputs.values())
     return lambda: engine.run(arrays, val_inp=False)
 

@@ -36,14 +36,14 @@ def compare(source: str, engine: str, rounds: int) -> None:
             def bare(model: Path = model, inputs: Path = inputs, copy: Path = copy, cores: int = cores) -> float:
                 shutil.copyfile(model, copy)
                 call = "iobinding" if engine == "onnxruntime" else "run"
-                wanted: dict[str, Any] = {
+                request: dict[str, Any] = {
                     "engine": engine,
                     "call": call,
                     "cpus": list(range(cores)),
                     "threads": cores,
                     "time_s": 2,
                 }
-                return side.bare(interpreter, model=str(copy), inputs=str(inputs), **wanted)["median_ms"]
+                return side.bare(interpreter, model=str(copy), inputs=str(inputs), **request)["median_ms"]
 
             def ours(cores: int = cores) -> float:
                 result = side.inferlab(source, "-e", engine, "-s", "sync", "-ncores", str(cores), time_s=2)

@@ -21,8 +21,8 @@ Generate = Callable[[Any, int], list[int]]
 
 def main() -> None:
     """Load, generate once to warm up, repeat with new prompts, print."""
-    wanted = json.loads(sys.argv[1])
-    os.sched_setaffinity(0, wanted["cpus"])
+    settings = json.loads(sys.argv[1])
+    os.sched_setaffinity(0, settings["cpus"])
     os.environ.update(ORT_DISABLE_TELEMETRY="1", OPENBLAS_NUM_THREADS="1")
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     import numpy
@@ -34,23 +34,23 @@ def main() -> None:
         "onnxruntime-genai": onnxruntime_genai,
         "torch": torch_transformers,
     }
-    generate = engines[wanted["engine"]](wanted["model"], len(wanted["cpus"]), wanted)
+    generate = engines[settings["engine"]](settings["model"], len(settings["cpus"]), settings)
     draw = numpy.random.default_rng(1)
 
     def prompt() -> Any:
-        return draw.integers(0, wanted["vocabulary"], wanted["prompt"], numpy.int64)
+        return draw.integers(0, settings["vocabulary"], settings["prompt"], numpy.int64)
 
-    generate(prompt(), wanted["new"])
+    generate(prompt(), settings["new"])
     ttft: list[float] = []
     tpot: list[float] = []
-    end = time.monotonic() + wanted["time_s"]
+    end = time.monotonic() + settings["time_s"]
     while time.monotonic() < end or not ttft:
         ids = prompt()
         started = time.perf_counter_ns()
-        moments = generate(ids, wanted["new"])
-        assert len(moments) == wanted["new"], len(moments)
+        moments = generate(ids, settings["new"])
+        assert len(moments) == settings["new"], len(moments)
         # Perf metrics count from their own start.
-        ttft.append(moments[0] - (0 if "metrics" in wanted["engine"] else started))
+        ttft.append(moments[0] - (0 if "metrics" in settings["engine"] else started))
         tpot.append((moments[-1] - moments[0]) / (len(moments) - 1))
     print(
         json.dumps({name: sorted(ns)[len(ns) // 2] / 1e6 for name, ns in (("ttft_ms", ttft), ("tpot_ms", tpot))})
@@ -68,7 +68,7 @@ class _Parameters(ctypes.Structure):
     _fields_ = [("content", ctypes.c_uint8 * 1024)]
 
 
-def llamacpp(model: str, threads: int, wanted: dict[str, Any]) -> Generate:
+def llamacpp(model: str, threads: int, settings: dict[str, Any]) -> Generate:
     """llama_decode on llama_batch_get_one."""
     import numpy
 
@@ -95,7 +95,7 @@ def llamacpp(model: str, threads: int, wanted: dict[str, Any]) -> Generate:
     loaded = lib.llama_model_load_from_file(os.fsencode(model), lib.llama_model_default_params())
     parameters = lib.llama_context_default_params()
     # n_ctx is the first: as much room as inferlab makes, for attention looks over all of it.
-    room = -(-max(48, wanted["prompt"] + wanted["new"]) // 256) * 256
+    room = -(-max(48, settings["prompt"] + settings["new"]) // 256) * 256
     ctypes.memmove(ctypes.addressof(parameters), ctypes.byref(ctypes.c_uint32(room)), 4)
     context = lib.llama_init_from_model(loaded, parameters)
     lib.llama_set_n_threads(context, threads, threads)
@@ -103,7 +103,7 @@ def llamacpp(model: str, threads: int, wanted: dict[str, Any]) -> Generate:
 
     def decode(ids: Any) -> Any:
         assert lib.llama_decode(context, lib.llama_batch_get_one(ids.ctypes.data, len(ids))) == 0
-        row = numpy.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), (wanted["vocabulary"],))
+        row = numpy.ctypeslib.as_array(lib.llama_get_logits_ith(context, -1), (settings["vocabulary"],))
         return numpy.array([row.argmax()], numpy.int32)
 
     def generate(prompt: Any, new: int) -> list[int]:
@@ -137,12 +137,12 @@ def _openvino_settings(threads: int, tokens: int) -> tuple[Any, dict[str, Any], 
     return scheduling, properties, config
 
 
-def openvino_genai(model: str, threads: int, wanted: dict[str, Any]) -> Generate:
+def openvino_genai(model: str, threads: int, settings: dict[str, Any]) -> Generate:
     """The pipeline that batches continuously, stepped by hand."""
     import openvino
     import openvino_genai
 
-    scheduling, properties, config = _openvino_settings(threads, max(48, wanted["prompt"] + wanted["new"]))
+    scheduling, properties, config = _openvino_settings(threads, max(48, settings["prompt"] + settings["new"]))
     pipeline = openvino_genai.ContinuousBatchingPipeline(model, scheduling, "CPU", properties)
     numbers = iter(range(1_000_000))
 
@@ -160,12 +160,12 @@ def openvino_genai(model: str, threads: int, wanted: dict[str, Any]) -> Generate
     return generate
 
 
-def openvino_genai_metrics(model: str, threads: int, wanted: dict[str, Any]) -> Generate:
+def openvino_genai_metrics(model: str, threads: int, settings: dict[str, Any]) -> Generate:
     """LLMPipeline with its own performance metrics."""
     import openvino
     import openvino_genai
 
-    scheduling, properties, config = _openvino_settings(threads, max(48, wanted["prompt"] + wanted["new"]))
+    scheduling, properties, config = _openvino_settings(threads, max(48, settings["prompt"] + settings["new"]))
     pipeline = openvino_genai.LLMPipeline(model, "CPU", scheduler_config=scheduling, **properties)
 
     def generate(prompt: Any, new: int) -> list[int]:
@@ -177,13 +177,13 @@ def openvino_genai_metrics(model: str, threads: int, wanted: dict[str, Any]) -> 
     return generate
 
 
-def onnxruntime_genai(model: str, threads: int, wanted: dict[str, Any]) -> Generate:
+def onnxruntime_genai(model: str, threads: int, settings: dict[str, Any]) -> Generate:
     """A generator that is rewound between prompts."""
     import numpy
     import onnxruntime_genai as genai
 
     genai.disable_telemetry_events()
-    room = max(48, wanted["prompt"] + wanted["new"])
+    room = max(48, settings["prompt"] + settings["new"])
     config = genai.Config(model)
     options = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
     config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
@@ -205,7 +205,7 @@ def onnxruntime_genai(model: str, threads: int, wanted: dict[str, Any]) -> Gener
     return generate
 
 
-def torch_transformers(model: str, threads: int, wanted: dict[str, Any]) -> Generate:
+def torch_transformers(model: str, threads: int, settings: dict[str, Any]) -> Generate:
     """The module called for each token, with transformers' own cache."""
     import torch
     from transformers import AutoModelForCausalLM, DynamicCache

@@ -29,28 +29,31 @@ def main() -> None:
     parser.add_argument("--slower", type=float, default=0.05, help="by which share the planted one is slower")
     parser.add_argument("--time", type=float, default=30.0, help="seconds for each comparison")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    places = random.Random(given.seed)
-    found = 0
-    for number in range(1, given.tries + 1):
-        planted = places.randint(1, given.releases)
+    arguments = parser.parse_args()
+    places = random.Random(arguments.seed)
+    right_releases = 0
+    for number in range(1, arguments.tries + 1):
+        planted = places.randint(1, arguments.releases)
         with tempfile.TemporaryDirectory() as folder, local_releases(Path(folder)) as wheels:
-            for minor in range(given.releases + 1):
-                second = _LAYERS_US[1] + (sum(_LAYERS_US) * given.slower if minor >= planted else 0.0)
+            for minor in range(arguments.releases + 1):
+                second = _LAYERS_US[1] + (sum(_LAYERS_US) * arguments.slower if minor >= planted else 0.0)
                 save_wheel(wheels, f"1.{minor}", layers_us=(_LAYERS_US[0], second))
             model = save_two_layers(Path(folder) / "two.onnx")
             plan = Plan(str(model), (NAME,), ("sync",), num_cores=(1,))
-            request = BisectionRequest(plan, "1.0", f"1.{given.releases}", time_s=given.time)
+            request = BisectionRequest(plan, "1.0", f"1.{arguments.releases}", time_s=arguments.time)
             try:
                 search = Lab().bisect(request, _install)
             except BadInput as error:
                 print(f"{number}: planted in 1.{planted}: {error}")
                 continue
         right = search.first_bad == f"1.{planted}"
-        found += right
+        right_releases += right
         compared = f"{len(search.steps)} of at most {most_comparisons(search.versions)} comparisons"
         print(f"{number}: planted in 1.{planted}, found {search.first_bad}, {compared}")
-    print(f"Found in {found} of {given.tries} tries ({given.slower:.1%} slower, {given.releases} releases).")
+    print(
+        f"Found in {right_releases} of {arguments.tries} tries "
+        f"({arguments.slower:.1%} slower, {arguments.releases} releases)."
+    )
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def main(rounds: int = 9) -> None:
 
         def in_c() -> float:
             command = [sys.executable, "-m", "benchmarks.c_api", str(model), str(inputs)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            return float(json.loads(done.stdout)["median_ms"])
+            output = subprocess.run(command, capture_output=True, text=True, check=True)
+            return float(json.loads(output.stdout)["median_ms"])
 
         for option in ("io_binding=1", "io_binding=0"):
 
@@ -114,8 +114,8 @@ class _Table:
     def __call__(self, place: int, *types: type) -> Callable[..., None]:
         def call(*arguments: object) -> None:
             filled = list(types) + [Pointer] * (len(arguments) - len(types))
-            given = [ctypes.cast(a, Pointer) if isinstance(a, bytes) else a for a in arguments]  # type: ignore[arg-type]
-            if ctypes.CFUNCTYPE(Pointer, *filled)(self.address(place))(*given):
+            pointers = [ctypes.cast(a, Pointer) if isinstance(a, bytes) else a for a in arguments]  # type: ignore[arg-type]
+            if ctypes.CFUNCTYPE(Pointer, *filled)(self.address(place))(*pointers):
                 raise RuntimeError(f"function {place} of the C API failed")
 
         return call
@@ -144,8 +144,8 @@ def _loop(run: int, session: Pointer, name: str, value: Pointer, model: Path, co
             ctypes.c_int64,
         ]
         for _ in range(2):  # the first round warms up
-            done = loop(run, session, name.encode(), value, output.encode(), ctypes.byref(result), spans, count)
-            assert done == count, "the C API's Run failed"
+            calls = loop(run, session, name.encode(), value, output.encode(), ctypes.byref(result), spans, count)
+            assert calls == count, "the C API's Run failed"
     return float(np.median(np.ctypeslib.as_array(spans))) / 1e6
 
 

@@ -87,5 +87,5 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=SCENARIOS)
-    given = parser.parse_args()
-    main(given.pairs, tuple(given.models), tuple(given.scenarios))
+    arguments = parser.parse_args()
+    main(arguments.pairs, tuple(arguments.models), tuple(arguments.scenarios))

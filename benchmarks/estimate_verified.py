@@ -38,22 +38,22 @@ def main() -> None:
     parser.add_argument(
         "--verify-time", type=float, default=20.0, help="seconds for holding a model to its estimate"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print(
         f"{'model':26} {'engine':11} {'what':38} {'loss':>7} {'estimated':>9} {'measured':>9} {'from':>7} "
         f"{'to':>7} {'error':>7}",
         flush=True,
     )
     there = {engine.name for engine in registry.list_engines() if engine.state == "ready"}
-    for name in given.models:
+    for name in arguments.models:
         network = NETWORKS.get(name)
         source = str(real_model(network.source, network.ending)) if network and network.ending else name
-        for engine in (engine for engine in given.engines if engine in there):
-            plan = Plan(source, engines=(engine,), scenarios=("sync",), num_cores=(given.cores,), verify=False)
+        for engine in (engine for engine in arguments.engines if engine in there):
+            plan = Plan(source, engines=(engine,), scenarios=("sync",), num_cores=(arguments.cores,), verify=False)
             try:
-                profile = Lab().profile(plan, ProfileOptions(loss=False, time_s=given.time))
+                profile = Lab().profile(plan, ProfileOptions(loss=False, time_s=arguments.time))
                 for shown, gain in _gains(profile):
-                    _compare(name, plan, shown, gain, given.verify_time)
+                    _compare(name, plan, shown, gain, arguments.verify_time)
             except InferlabError as error:
                 print(f"{name:26} {engine:11} {error}", flush=True)
 
@@ -73,14 +73,14 @@ def _compare(name: str, plan: Plan, profile: Profile, gain: Gain, verify_s: floa
     recipe = gain_recipe(profile, gain)
     assert recipe is not None
     data = data_for(Request(job, ProfileOptions()))
-    done = verify(job, recipe, 1 / gain.speedup, data, verify_s / 3, {}, ignore)
+    verified = verify(job, recipe, 1 / gain.speedup, data, verify_s / 3, {}, ignore)
     loss = float("nan") if gain.loss is None else gain.loss
-    ends = done.ms_interval or (float("nan"), float("nan"))
-    before = done.baseline_ms_per_batch
+    ends = verified.ms_interval or (float("nan"), float("nan"))
+    before = verified.baseline_ms_per_batch
     print(
         f"{name:26} {plan.engines[0]:11} {what_is_done(gain):38} {loss:7.3f} "
-        f"{gain.speedup:8.2f}x {before / done.ms_per_batch:8.2f}x {before / ends[1]:6.2f}x "
-        f"{before / ends[0]:6.2f}x {100 * done.error:+6.1f}%",
+        f"{gain.speedup:8.2f}x {before / verified.ms_per_batch:8.2f}x {before / ends[1]:6.2f}x "
+        f"{before / ends[0]:6.2f}x {100 * verified.error:+6.1f}%",
         flush=True,
     )
 

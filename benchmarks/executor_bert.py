@@ -26,14 +26,14 @@ def main() -> None:
     """Print a row of a Markdown table for each precision and engine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--time", type=float, default=60.0, help="seconds for each comparison")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         models = _models(Path(folder))
         print("| model | beside | its time over that of executor | executor ms | ms | error of executor | error |")
         print("|---|---|---|---|---|---|---|", flush=True)
         for name, model in models.items():
             for engine in ("onnxruntime", "openvino"):
-                print(f"| {name} | {engine} | {_row(model, engine, given.time)} |", flush=True)
+                print(f"| {name} | {engine} | {_row(model, engine, arguments.time)} |", flush=True)
 
 
 def _row(model: Path, engine: str, time_s: float) -> str:
@@ -48,8 +48,8 @@ def _row(model: Path, engine: str, time_s: float) -> str:
 
 
 def _error(run: Run) -> str:
-    told = "-" if run.check.error is None else f"{run.check.error:.1e}"
-    return told if run.check.status == "match" else f"{told} {run.check.status}"
+    error = "-" if run.check.error is None else f"{run.check.error:.1e}"
+    return error if run.check.status == "match" else f"{error} {run.check.status}"
 
 
 def _models(folder: Path) -> dict[str, Path]:

@@ -39,14 +39,16 @@ _NETWORK = 1.25e9
 @contextmanager
 def cluster(count: int) -> Iterator[str]:
     """A cluster of so many nodes on this machine, each a type of its own: n1, n2, …"""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     own = {"RAY_worker_niceness": "0"}
     try:
         for number in range(1, count + 1):
-            made.add_node(num_cpus=2, resources={f"n{number}": 1}, env_vars={**own, "INFERLAB_NODE": f"n{number}"})
-        yield str(made.address)
+            cluster.add_node(
+                num_cpus=2, resources={f"n{number}": 1}, env_vars={**own, "INFERLAB_NODE": f"n{number}"}
+            )
+        yield str(cluster.address)
     finally:
-        made.shutdown()
+        cluster.shutdown()
 
 
 def main(cells: int = 1000, rounds: int = 5, pairs: int = 40, seconds: float = 2.0) -> None:
@@ -102,8 +104,8 @@ def medians(address: str, rounds: int, seconds: float) -> None:
     ratios = []
     for _ in range(rounds):
         order = random.sample([here, there], 2)
-        found = {plan.cluster: median_ms(Lab().benchmark(plan).outcomes[0].runs[0]) for plan in order}
-        ratios.append(found[address] / found[None])
+        medians = {plan.cluster: median_ms(Lab().benchmark(plan).outcomes[0].runs[0]) for plan in order}
+        ratios.append(medians[address] / medians[None])
     name = "Median of demo:mobilenet_v2 on a node over that here"
     side.report_paired(name, ratios, "pairs of processes", "within 2 %")
 
@@ -114,14 +116,14 @@ def many(address: str, cells: int) -> dict[str, float]:
     plan = fake(each, cluster=address, on=("n1", "n2", "n3"))
     with tempfile.TemporaryDirectory() as folder, open_store(str(Path(folder) / "lab.db")) as store:
         before_bytes, before_cpu, began = _memory_bytes(), time.process_time(), time.monotonic()
-        found = Lab(store).benchmark(plan)
+        benchmark = Lab(store).benchmark(plan)
         taken, cpu = time.monotonic() - began, time.process_time() - before_cpu
         grown = _memory_bytes() - before_bytes
-    count = len(found.outcomes)
-    done = sum(outcome.status == "done" for outcome in found.outcomes)
-    sent = [sum(map(len, packed(run))) for outcome in found.outcomes for run in outcome.runs]
+    count = len(benchmark.outcomes)
+    measured = sum(outcome.status == "done" for outcome in benchmark.outcomes)
+    sent = [sum(map(len, packed(run))) for outcome in benchmark.outcomes for run in outcome.runs]
     print(
-        f"{done} of {count} cells over 3 nodes in {taken:.1f} s: {3 * taken / count:.3f} s a cell and node; "
+        f"{measured} of {count} cells over 3 nodes in {taken:.1f} s: {3 * taken / count:.3f} s a cell and node; "
         f"the driver computes {cpu / count * 1e3:.1f} ms a cell (scheduling, unpacking, saving); its memory grew "
         f"by {grown / count / 1e3:.1f} kB a cell; a run travels in {statistics.median(sent) / 1e3:.1f} kB"
     )

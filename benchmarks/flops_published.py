@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inferlab.model.demo import build
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
+from inferlab.model.reading import build_demo
 from inferlab.model.shapes import resolve
 from inferlab.profiling.flops import flops_profile
 
@@ -38,16 +38,16 @@ def main() -> None:
         f"{'model':14}{'input':12}{'GMAC':>8}{'published':>11}{'off by':>8}{'GFLOP':>8}{'parameters':>13}  source"
     )
     worst = 0.0
-    for one in PUBLISHED:
-        model = read_onnx(build(one.model), f"demo:{one.model}")
+    for row in PUBLISHED:
+        model = read_onnx(build_demo(row.model), f"demo:{row.model}")
         shapes = resolve(model.inputs, 1, None, {}).shapes
         profile = flops_profile(costs(model, shapes), 1, shapes)
-        off = profile.macs / 1e6 / one.mega_macs - 1
+        off = profile.macs / 1e6 / row.mega_macs - 1
         worst = max(worst, abs(off))
         assert not profile.uncounted, profile.uncounted
         print(
-            f"{one.model:14}{one.shape:12}{profile.macs / 1e9:8.3f}{one.mega_macs / 1e3:11.3f}{off:8.1%}"
-            f"{profile.flops / 1e9:8.3f}{profile.params:13,}  {one.source}"
+            f"{row.model:14}{row.shape:12}{profile.macs / 1e9:8.3f}{row.mega_macs / 1e3:11.3f}{off:8.1%}"
+            f"{profile.flops / 1e9:8.3f}{profile.params:13,}  {row.source}"
         )
     print(f"largest difference {worst:.1%}  (aim: at most {_MARGIN:.0%})")
     assert worst <= _MARGIN

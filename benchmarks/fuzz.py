@@ -51,35 +51,35 @@ def main() -> None:
     parser.add_argument("--faults", type=Path, default=Path("fuzz-faults"), help="Folder for what is at fault.")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--replay", type=Path, metavar="FILE", help="Read one file again, with --only KIND.")
-    given = parser.parse_args()
-    chosen = given.only or list(readers.kinds())
-    if given.replay:
-        print(readers.read(chosen[0], given.replay))
+    arguments = parser.parse_args()
+    chosen = arguments.only or list(readers.kinds())
+    if arguments.replay:
+        print(readers.read(chosen[0], arguments.replay))
         return
-    tallies = {kind: Tally(given.count or AIMS[kind]) for kind in chosen}
-    deadline_s = time.monotonic() + 60 * given.minutes
-    batches = _batches(chosen, given.count, given.first)
+    tallies = {kind: Tally(arguments.count or AIMS[kind]) for kind in chosen}
+    deadline_s = time.monotonic() + 60 * arguments.minutes
+    batches = _batches(chosen, arguments.count, arguments.first)
     threads = [
-        threading.Thread(target=_work, args=(batches, tallies, deadline_s, given.faults))
-        for _ in range(given.processes)
+        threading.Thread(target=_work, args=(batches, tallies, deadline_s, arguments.faults))
+        for _ in range(arguments.processes)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    sys.exit(_print(tallies, given.faults))
+    sys.exit(_print(tallies, arguments.faults))
 
 
 def _batches(chosen: list[str], count: int | None, first: int) -> queue.Queue[tuple[str, int, int]]:
     """All batches, every kind evenly spread, so that a short run has some of each."""
-    found = []
+    failures = []
     for kind in chosen:
         aim = count or AIMS[kind]
         size = min(_BATCH, max(20, aim // 10))
         for start in range(0, aim, size):
-            found.append((start / aim, kind, first + start, min(size, aim - start)))
+            failures.append((start / aim, kind, first + start, min(size, aim - start)))
     waiting: queue.Queue[tuple[str, int, int]] = queue.Queue()
-    for _, kind, start, size in sorted(found):
+    for _, kind, start, size in sorted(failures):
         waiting.put((kind, start, size))
     return waiting
 
@@ -116,12 +116,12 @@ def _batch(kind: str, start: int, count: int, tally: Tally, faults: Path) -> int
         watch.cancel()
         watch = threading.Timer(_SILENT_S, process.kill)
         watch.start()
-        told = json.loads(line)
-        if "fault" in told:
-            tally.answers[told["fault"]] += 1
-            _keep(kind, told["seed"], told["fault"], told["details"], faults)
+        message = json.loads(line)
+        if "fault" in message:
+            tally.answers[message["fault"]] += 1
+            _keep(kind, message["seed"], message["fault"], message["details"], faults)
         else:
-            last = told
+            last = message
     watch.cancel()
     process.wait()
     tally.seconds += time.monotonic() - began

@@ -23,22 +23,22 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("-t", "--time", type=float, default=3.0, help="seconds of each process")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     model = side.smollm2()
-    engines: list[str] = given.engines.split(",")
+    engines: list[str] = arguments.engines.split(",")
     for engine in engines:
         with side.file_of(model, engine) as (path, vocabulary):
             rivals = {"bare loop": engine}
             if engine == "openvino-genai":
                 rivals["its own perf metrics"] = "openvino-genai perf metrics"
             ratios: dict[tuple[str, str], list[float]] = {(rival, key): [] for rival in rivals for key in METRICS}
-            for _ in range(given.rounds):
+            for _ in range(arguments.rounds):
                 times: dict[str, dict[str, float]] = {}
                 for arm in random.sample(["inferlab", *rivals], 1 + len(rivals)):
                     if arm == "inferlab":
-                        times[arm] = _ours(model, engine, given)
+                        times[arm] = _ours(model, engine, arguments)
                     else:
-                        shape = (given.prompt, given.new, given.num_cores, given.time)
+                        shape = (arguments.prompt, arguments.new, arguments.num_cores, arguments.time)
                         times[arm] = side.bare_generation(rivals[arm], path, vocabulary, *shape)
                 for (rival, key), values in ratios.items():
                     values.append(times["inferlab"][key] / times[rival][key])
@@ -47,9 +47,18 @@ def main() -> None:
                 side.report_paired(name, values, "rounds", AIM)
 
 
-def _ours(model: str, engine: str, given: argparse.Namespace) -> dict[str, float]:
-    options = ["-e", engine, "--prompt", str(given.prompt), "--new", str(given.new), "-t", str(given.time)]
-    options += ["-ncores", str(given.num_cores), "--processes", "1", "--no-verify"]
+def _ours(model: str, engine: str, arguments: argparse.Namespace) -> dict[str, float]:
+    options = [
+        "-e",
+        engine,
+        "--prompt",
+        str(arguments.prompt),
+        "--new",
+        str(arguments.new),
+        "-t",
+        str(arguments.time),
+    ]
+    options += ["-ncores", str(arguments.num_cores), "--processes", "1", "--no-verify"]
     (row,) = side.generated(model, *options)
     return {key: float(row[key]) for key in METRICS}
 

@@ -28,16 +28,16 @@ def main() -> None:
     parser.add_argument("--new", default="32")
     parser.add_argument("-t", "--time", default="4")
     parser.add_argument("--processes", default="2")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     began = time.monotonic()
-    options = ["--prompt", given.prompt, "--depth", given.depth, "-ncores", given.num_cores]
-    options += ["--new", given.new, "-t", given.time, "--processes", given.processes]
+    options = ["--prompt", arguments.prompt, "--depth", arguments.depth, "-ncores", arguments.num_cores]
+    options += ["--new", arguments.new, "-t", arguments.time, "--processes", arguments.processes]
     model = side.smollm2()
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}", flush=True)
     # Engine by engine, so that what is cut off has rows.
-    for engine in given.engines.split(","):
+    for engine in arguments.engines.split(","):
         show(side.generated(model, "-e", engine, *options))
-    if "openvino-genai" in given.engines:
+    if "openvino-genai" in arguments.engines:
         unpacked = ("--engine-option", "gguf=converted")
         show(side.generated(model, "-e", "openvino-genai", *unpacked, *options))
     print(f"# KV bytes by formula / by the engine / by growth; {time.monotonic() - began:.0f} s")

@@ -28,46 +28,55 @@ def main() -> None:
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("-t", "--time", type=float, default=4.0)
     parser.add_argument("--cross", action="store_true", help="also against the bare loop of the wheel")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     model = side.smollm2()
     rates: dict[str, list[tuple[float, float]]] = {}
-    arms = ["inferlab", "llama-bench", *(["bare loop"] if given.cross else [])]
+    arms = ["inferlab", "llama-bench", *(["bare loop"] if arguments.cross else [])]
     with side.file_of(model, "llamacpp") as (path, vocabulary):
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             for arm in random.sample(arms, len(arms)):
                 if arm == "inferlab":
-                    pair = _ours(model, given)
+                    pair = _ours(model, arguments)
                 elif arm == "llama-bench":
-                    pair = _llama_bench(given.binary, path, given)
+                    pair = _llama_bench(arguments.binary, path, arguments)
                 else:
-                    shape = (given.prompt, given.new, given.num_cores, given.time)
+                    shape = (arguments.prompt, arguments.new, arguments.num_cores, arguments.time)
                     times = side.bare_generation("llamacpp", path, vocabulary, *shape)
-                    pair = (given.prompt / times["ttft_ms"] * 1e3, 1e3 / times["tpot_ms"])
+                    pair = (arguments.prompt / times["ttft_ms"] * 1e3, 1e3 / times["tpot_ms"])
                 rates.setdefault(arm, []).append(pair)
-    for index, test in enumerate((f"pp{given.prompt}", f"tg{given.new}")):
+    for index, test in enumerate((f"pp{arguments.prompt}", f"tg{arguments.new}")):
         for arm in arms[1:]:
             pairs = zip(rates["inferlab"], rates[arm], strict=True)
             ratios = [ours[index] / theirs[index] for ours, theirs in pairs]
             side.report_paired(f"{test} tokens/s, inferlab / {arm}", ratios, "rounds", "explained")
 
 
-def _ours(model: str, given: argparse.Namespace) -> tuple[float, float]:
-    options = ["-e", "llamacpp", "--prompt", str(given.prompt), "--new", str(given.new), "-t", str(given.time)]
-    options += ["-ncores", str(given.num_cores), "--processes", "1", "--no-verify"]
+def _ours(model: str, arguments: argparse.Namespace) -> tuple[float, float]:
+    options = [
+        "-e",
+        "llamacpp",
+        "--prompt",
+        str(arguments.prompt),
+        "--new",
+        str(arguments.new),
+        "-t",
+        str(arguments.time),
+    ]
+    options += ["-ncores", str(arguments.num_cores), "--processes", "1", "--no-verify"]
     (row,) = side.generated(model, *options)
     return float(row["prefill_tokens_per_s"]), float(row["decode_tokens_per_s"])
 
 
-def _llama_bench(binary: Path, path: str, given: argparse.Namespace) -> tuple[float, float]:
+def _llama_bench(binary: Path, path: str, arguments: argparse.Namespace) -> tuple[float, float]:
     """Decoding begins behind the prompt, as inferlab's does; llama-bench itself begins with an empty cache."""
-    found = []
-    for test in (["-p", given.prompt, "-n", 0], ["-p", 0, "-n", given.new, "-d", given.prompt]):
-        command = [binary, "-m", path, "-t", given.num_cores, "-r", 5, "-o", "json", *test]
-        command = ["taskset", "-c", ",".join(map(str, range(given.num_cores))), *command]
-        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-        (result,) = json.loads(done.stdout)
-        found.append(float(result["avg_ts"]))
-    return found[0], found[1]
+    rates = []
+    for test in (["-p", arguments.prompt, "-n", 0], ["-p", 0, "-n", arguments.new, "-d", arguments.prompt]):
+        command = [binary, "-m", path, "-t", arguments.num_cores, "-r", 5, "-o", "json", *test]
+        command = ["taskset", "-c", ",".join(map(str, range(arguments.num_cores))), *command]
+        ended = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        (result,) = json.loads(ended.stdout)
+        rates.append(float(result["avg_ts"]))
+    return rates[0], rates[1]
 
 
 if __name__ == "__main__":

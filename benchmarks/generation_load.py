@@ -35,24 +35,27 @@ def main() -> None:
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("-t", "--time", type=float, default=60.0, help="seconds at each load")
     parser.add_argument("--processes", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     shape = {
-        "engines": (given.engine,),
-        "prompt_tokens": (given.prompt,),
-        "new_tokens": (given.new,),
-        "num_cores": (given.num_cores,),
-        "processes": given.processes,
+        "engines": (arguments.engine,),
+        "prompt_tokens": (arguments.prompt,),
+        "new_tokens": (arguments.new,),
+        "num_cores": (arguments.num_cores,),
+        "processes": arguments.processes,
         "batch_sizes": (1,),
     }
-    closed = runs_of(GenerationPlan(given.model, time_s=given.time / 4, **shape))
+    closed = runs_of(GenerationPlan(arguments.model, time_s=arguments.time / 4, **shape))
     services = np.array([sequence.token_ns[-1] for sequence in sequences_of(closed)])
     mean_s = services.mean() / 1e9
     spread = services.std() / services.mean()
     print(
-        f"# {given.model} on {given.engine}: {1e3 * mean_s:.2f} ms each (CV {spread:.3f}), {len(services)} times"
+        f"# {arguments.model} on {arguments.engine}: {1e3 * mean_s:.2f} ms each "
+        f"(CV {spread:.3f}), {len(services)} times"
     )
     for load in (0.5, 0.8):
-        plan = GenerationPlan(given.model, time_s=given.time, scenario="server", rates=(load / mean_s,), **shape)
+        plan = GenerationPlan(
+            arguments.model, time_s=arguments.time, scenario="server", rates=(load / mean_s,), **shape
+        )
         loads = [load_of(run) for run in runs_of(plan)]
         waited = np.concatenate([each.waits for each in loads])
         busy = sum(each.services.sum() for each in loads) / sum(np.ptp(each.arrivals) for each in loads)

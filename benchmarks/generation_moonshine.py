@@ -24,12 +24,12 @@ def main() -> None:
     parser.add_argument("--num-cores", default="1,2")
     parser.add_argument("-t", "--time", default="9")
     parser.add_argument("--processes", default="3")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     files = side.carried(side.MOONSHINE)
     clip = next(path for path in files if path.suffix == ".wav")
     folder = next(path.parent for path in files if path.name == "encoder_model.ort")
-    options = ["-e", "onnxruntime", "--audio", str(clip), "--new", "160", "-ncores", given.num_cores]
-    for row in side.generated(str(folder), *options, "-t", given.time, "--processes", given.processes):
+    options = ["-e", "onnxruntime", "--audio", str(clip), "--new", "160", "-ncores", arguments.num_cores]
+    for row in side.generated(str(folder), *options, "-t", arguments.time, "--processes", arguments.processes):
         agreement = row["agreement"]
         keys = ("encoder_ms", "tpot_ms", "real_time_factor", "end_to_end_ms")
         numbers = ", ".join(f"{key} {side.number(row, key)}" for key in keys)

@@ -19,12 +19,12 @@ def main() -> None:
     parser.add_argument("--cores", nargs="+", type=int, default=(1,))
     parser.add_argument("--shapes", help="as --input-shapes takes them")
     parser.add_argument("--time", type=float, default=20.0, help="seconds for each comparison")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print("| model | cores | time of winograd=3 over that of 2 | CPU time | error of 2 | error of 3 |")
     print("|---|---|---|---|---|---|", flush=True)
-    for source in given.models:
-        for cores in given.cores:
-            print(f"| {source} | {cores} | {_row(source, cores, given.shapes, given.time)} |", flush=True)
+    for source in arguments.models:
+        for cores in arguments.cores:
+            print(f"| {source} | {cores} | {_row(source, cores, arguments.shapes, arguments.time)} |", flush=True)
 
 
 def _row(source: str, cores: int, shapes: str | None, time_s: float) -> str:
@@ -50,8 +50,8 @@ def _row(source: str, cores: int, shapes: str | None, time_s: float) -> str:
 
 def _error(run: Run) -> str:
     """Of the outputs against ONNX Runtime's, and whether that is within the tolerance of FP32."""
-    told = "-" if run.check.error is None else f"{run.check.error:.1e}"
-    return told if run.check.status == "match" else f"{told} {run.check.status}"
+    error = "-" if run.check.error is None else f"{run.check.error:.1e}"
+    return error if run.check.status == "match" else f"{error} {run.check.status}"
 
 
 if __name__ == "__main__":

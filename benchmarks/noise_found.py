@@ -28,29 +28,29 @@ def hogs(cpus: tuple[int, ...]) -> Iterator[None]:
             process.wait()
 
 
-def found(num_cores: int) -> set[str]:
+def finding_codes(num_cores: int) -> set[str]:
     """The findings of a short benchmark."""
     plan = Plan("demo:mobilenet_v2", scenarios=("sync",), num_cores=(num_cores,), time_s=2.0, warmup_s=0.5)
     (outcome,) = Lab().benchmark(plan).outcomes
-    return {one.code for one in find(outcome.cell, outcome.runs)}
+    return {finding.code for finding in find(outcome.cell, outcome.runs)}
 
 
 def main(rounds: int = 25) -> None:
     """Half of the runs on one core, half on all."""
-    told: dict[str, Counter[str]] = {"hog": Counter(), "quiet": Counter()}
+    counts: dict[str, Counter[str]] = {"hog": Counter(), "quiet": Counter()}
     for number in range(1, rounds + 1):
         for num_cores in (1, len(machine.cores())):
             cpus = machine.choose_cpus(num_cores, "core")
             with hogs(cpus):
-                told["hog"].update(found(num_cores) & DISTURBED or {"nothing"})
-            told["quiet"].update(found(num_cores) & DISTURBED or {"nothing"})
+                counts["hog"].update(finding_codes(num_cores) & DISTURBED or {"nothing"})
+            counts["quiet"].update(finding_codes(num_cores) & DISTURBED or {"nothing"})
         if number % 5 == 0 or number == rounds:
-            report(told, 2 * number)
+            report(counts, 2 * number)
 
 
-def report(told: dict[str, Counter[str]], runs: int) -> None:
+def report(counts: dict[str, Counter[str]], runs: int) -> None:
     """How often noise was noticed so far, and how often some was seen where none was made."""
-    hog, quiet = told["hog"], told["quiet"]
+    hog, quiet = counts["hog"], counts["quiet"]
     reported = 100 * hog["waited-for-cpu"] / runs
     print(f"hog on each measured core: reported in {reported:.0f} % of {runs} (aim: ≥ 95 %)")
     print(f"quiet: flagged in {100 * (1 - quiet['nothing'] / runs):.0f} % of {runs} (aim: ≤ 5 %): {dict(quiet)}")

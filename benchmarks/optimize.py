@@ -78,13 +78,16 @@ def speeds(model: str, time_s: float) -> None:
         }
         for arm in ARMS:
             for engine in arm.engines:
-                found = _optimised(model, arm.recipe, folder, (engine,), time_s, profiles[engine])
-                if found is None:
+                optimization = _optimised(model, arm.recipe, folder, (engine,), time_s, profiles[engine])
+                if optimization is None:
                     continue
-                for one in found.measured:
-                    print(f"{arm.label:18} {one.engine:12} {_costs(found)}  {_speed(one)}", flush=True)
-                for problem in found.problems:
-                    print(f"{arm.label:18} {engine:12} {_costs(found)}  {problem[:90]}", flush=True)
+                for measured in optimization.measured:
+                    print(
+                        f"{arm.label:18} {measured.engine:12} {_costs(optimization)}  {_speed(measured)}",
+                        flush=True,
+                    )
+                for problem in optimization.problems:
+                    print(f"{arm.label:18} {engine:12} {_costs(optimization)}  {problem[:90]}", flush=True)
 
 
 def _profiled(model: str, engine: str, time_s: float, folder: Path) -> str | None:
@@ -92,14 +95,14 @@ def _profiled(model: str, engine: str, time_s: float, folder: Path) -> str | Non
     plan = Plan(model, engines=(engine,), scenarios=("sync",))
     sparse = engine == "deepsparse"
     try:
-        found = Lab().profile(
+        profile = Lab().profile(
             plan, ProfileOptions(loss=False, levels=None if sparse else (0.9,), int8=True, time_s=time_s)
         )
     except InferlabError as error:
         print(f"{engine} has no profile: {error}")
         return None
     file = folder / f"{engine}.json"
-    file.write_text(render(found, ".json"))
+    file.write_text(render(profile, ".json"))
     return str(file)
 
 
@@ -112,7 +115,7 @@ def _optimised(
     profile: str | None = None,
     data: str | None = None,
 ) -> Optimization | None:
-    asked = VersionOptions(
+    options = VersionOptions(
         recipe,
         str(folder / "out.onnx"),
         data_file=data,
@@ -122,29 +125,31 @@ def _optimised(
         loss_id=profile,
     )
     try:
-        return Lab().optimize(Plan(model, engines=tuple(engines) or ("onnxruntime",)), asked)
+        return Lab().optimize(Plan(model, engines=tuple(engines) or ("onnxruntime",)), options)
     except InferlabError as error:
         print(f"  not made: {str(error)[:100]}", flush=True)
         return None
 
 
-def _costs(found: Optimization) -> str:
-    power = math.nan if found.distance is None else found.distance.relative_power
-    size = found.optimized.size_bytes / found.model.size_bytes
-    return f"{100 * size:4.0f}%  {100 * (found.optimized.zero_fraction or 0):4.0f}%  {_number(power)}"
+def _costs(optimization: Optimization) -> str:
+    power = math.nan if optimization.distance is None else optimization.distance.relative_power
+    size = optimization.optimized.size_bytes / optimization.model.size_bytes
+    return f"{100 * size:4.0f}%  {100 * (optimization.optimized.zero_fraction or 0):4.0f}%  {_number(power)}"
 
 
 def _number(value: float | None) -> str:
     return f"{'-':>8}" if value is None else f"{value:8.2g}"
 
 
-def _speed(one: Measured) -> str:
-    ends = one.speedup_interval
-    interval = "(no interval)" if ends is None else f"({ends[0]:.2f} to {ends[1]:.2f}, {100 * one.level:.3g} %)"
-    told = f"{one.speedup:5.2f}x {interval:18} {one.verdict:12}"
-    if one.foretold_speedup is None or one.foretold_error is None:
-        return f"{told}  {'-':>8}"
-    return f"{told}  {one.foretold_speedup:7.2f}x  {100 * one.foretold_error:+.1f}%"
+def _speed(measured: Measured) -> str:
+    ends = measured.speedup_interval
+    interval = (
+        "(no interval)" if ends is None else f"({ends[0]:.2f} to {ends[1]:.2f}, {100 * measured.level:.3g} %)"
+    )
+    text = f"{measured.speedup:5.2f}x {interval:18} {measured.verdict:12}"
+    if measured.foretold_speedup is None or measured.foretold_error is None:
+        return f"{text}  {'-':>8}"
+    return f"{text}  {measured.foretold_speedup:7.2f}x  {100 * measured.foretold_error:+.1f}%"
 
 
 def trained() -> None:
@@ -154,9 +159,9 @@ def trained() -> None:
         for model, data in (("ppocrv4_det", _pages(folder / "pages.npz")), ("g2p_bert", None)):
             print(f"\n{model}\nrecipe                    size  zeros  distance")
             for label, recipe in DISTANCES.items():
-                found = _optimised(str(real_model(model)), recipe, folder, data=data)
-                if found is not None:
-                    print(f"{label:24} {_costs(found)}", flush=True)
+                optimization = _optimised(str(real_model(model)), recipe, folder, data=data)
+                if optimization is not None:
+                    print(f"{label:24} {_costs(optimization)}", flush=True)
 
 
 def accuracy() -> None:
@@ -169,11 +174,11 @@ def accuracy() -> None:
         ):
             print(f"\n{Path(model).name}\nrecipe                    size  zeros  distance  accuracy  before")
             for label, recipe in DISTANCES.items():
-                found = _optimised(model, recipe, folder, data=data)
-                if found is not None and found.distance is not None:
-                    right = found.distance.accuracy, found.distance.original_accuracy
-                    shares = "  ".join("-" if one is None else f"{100 * one:7.1f}%" for one in right)
-                    print(f"{label:24} {_costs(found)}  {shares}", flush=True)
+                optimization = _optimised(model, recipe, folder, data=data)
+                if optimization is not None and optimization.distance is not None:
+                    right = optimization.distance.accuracy, optimization.distance.original_accuracy
+                    shares = "  ".join("-" if share is None else f"{100 * share:7.1f}%" for share in right)
+                    print(f"{label:24} {_costs(optimization)}  {shares}", flush=True)
 
 
 def _pages(path: Path) -> str:
@@ -216,7 +221,7 @@ def goal(time_s: float) -> None:
     ):
         print(f"\n{model} on {engine}: {text} within {loss}")
         with tempfile.TemporaryDirectory(prefix="inferlab-bench-") as folder:
-            asked = VersionOptions(
+            options = VersionOptions(
                 Recipe(),
                 str(Path(folder) / "out.onnx"),
                 data_file=data,
@@ -225,10 +230,10 @@ def goal(time_s: float) -> None:
                 goal=parse_goal(text, loss),
                 search_s=20 * time_s,
             )
-            found, version = Lab().reach(Plan(model, engines=(engine,)), asked)
-            print("\n".join(results.lines(found)))
-            for one in version.measured if version else ():
-                print(f"measured again: {_speed(one)}", flush=True)
+            front, version = Lab().reach(Plan(model, engines=(engine,)), options)
+            print("\n".join(results.lines(front)))
+            for measured in version.measured if version else ():
+                print(f"measured again: {_speed(measured)}", flush=True)
 
 
 def main(parts: Sequence[str] = (), time_s: float = 30.0) -> None:

@@ -40,13 +40,13 @@ def _row(source: str, engine: str, cores: int, processes: int) -> str:
         for pass_ in passes
         if pass_.layers is not None
     )
-    found = measure(job, costs(model, dict(job.cell.shapes)), TIME_S / 4, "sums", (), ignore, 3)
+    performance = measure(job, costs(model, dict(job.cell.shapes)), TIME_S / 4, "sums", (), ignore, 3)
     name, middle = source.removeprefix("demo:"), statistics.median(ratios)
     return (
         f"{name:18} {engine:12} {cores:5} {middle:7.3f} {ratios[0]:6.3f} {ratios[-1]:6.3f} "
-        f"{found.profiler_overhead:9.1%} {1 - found.unjoined_share:7.2%}"
+        f"{performance.profiler_overhead:9.1%} {1 - performance.unjoined_share:7.2%}"
     )
 
 
 if __name__ == "__main__":
-    main(*(int(one) for one in sys.argv[1:2]))
+    main(*(int(text) for text in sys.argv[1:2]))

@@ -21,7 +21,7 @@ import torch
 import inferlab
 from benchmarks.side_by_side import cpu_ratio, ratio_text
 from inferlab.lab import Lab
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.records import Plan
 from inferlab.records.optimization import Pruning, Recipe, Schedule, VersionOptions
 from inferlab.training import Pruner
@@ -41,19 +41,19 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=60_000, help="how many MNIST is trained with")
     parser.add_argument("--time", type=float, default=20.0, help="seconds for each comparison")
     parser.add_argument("--folder", type=Path, help="where networks are kept, and found by the next run")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = given.folder or Path(scratch)
+        folder = arguments.folder or Path(scratch)
         folder.mkdir(exist_ok=True)
         print("| network | accuracy | batch | over dense MNN | CPU time | over dense ORT | CPU time | MB |")
         print("|---|---|---|---|---|---|---|---|", flush=True)
-        for name in given.networks:
-            files = _digits(folder) if name == "digits" else _mnist(folder, given.images)
+        for name in arguments.networks:
+            files = _digits(folder) if name == "digits" else _mnist(folder, arguments.images)
             held = _held_digits() if name == "digits" else _images(folder, "t10k")
             for what in ("pruned", "fine-tuned"):
                 right = f"{_accuracy(files[what], *held):.2%} (dense {_accuracy(files['dense'], *held):.2%})"
-                for batch in given.batch_sizes:
-                    row = _speed(files["dense"], files[what], batch, given.time)
+                for batch in arguments.batch_sizes:
+                    row = _speed(files["dense"], files[what], batch, arguments.time)
                     print(f"| {name}, {what} | {right} | {batch} | {row} |", flush=True)
 
 
@@ -105,11 +105,11 @@ def _digits(folder: Path) -> dict[str, Path]:
         network = example.load_network()
         example.fine_tune(network)
         _export(network, files["fine-tuned"], 8)
-    return {"dense": demo.build("digits"), **files}
+    return {"dense": reading.build_demo("digits"), **files}
 
 
 def _held_digits() -> tuple[Any, Any]:
-    with np.load(demo.digits_data()) as held:
+    with np.load(reading.digits_data()) as held:
         return held["image"], held["labels"]
 
 

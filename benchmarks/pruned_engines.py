@@ -38,22 +38,20 @@ def main() -> None:
     parser.add_argument("--changes", nargs="+", default=tuple(CHANGES), choices=tuple(CHANGES))
     parser.add_argument("--cores", nargs="+", type=int, default=(1, 2))
     parser.add_argument("--time", type=float, default=20.0, help="seconds for each comparison")
-    given = parser.parse_args()
-    there = {name for name in given.engines if registry.describe(name).state == "ready"}
+    arguments = parser.parse_args()
+    there = {name for name in arguments.engines if registry.describe(name).state == "ready"}
     print("| model | change | engine | cores | over dense ONNX Runtime | CPU time | error | distance | MB |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
-    for source in given.models:
-        for change in given.changes:
+    for source in arguments.models:
+        for change in arguments.changes:
             with tempfile.TemporaryDirectory() as folder:
-                path, told = _changed(source, change, Path(folder))
-                for engine in (name for name in given.engines if name in there):
-                    for cores in given.cores:
+                path, sparsity = _changed(source, change, Path(folder))
+                for engine in (name for name in arguments.engines if name in there):
+                    for cores in arguments.cores:
                         head = f"{source.removeprefix('demo:')} | {change} | {engine} | {cores}"
                         if (source, change, engine) != (source, "dense", "onnxruntime"):
-                            print(
-                                f"| {head} | {_row(source, path, change, engine, cores, given.time, told)} |",
-                                flush=True,
-                            )
+                            row = _row(source, path, change, engine, cores, arguments.time, sparsity)
+                            print(f"| {head} | {row} |", flush=True)
 
 
 def _changed(source: str, change: str, folder: Path) -> tuple[str, str]:
@@ -61,9 +59,9 @@ def _changed(source: str, change: str, folder: Path) -> tuple[str, str]:
     recipe = CHANGES[change]
     if recipe is None:
         return source, "-"
-    made = Lab().optimize(Plan(source), VersionOptions(recipe, str(folder / "model.onnx"), engines=()))
-    distance = made.distance and made.distance.relative_power
-    return made.optimized.path, "-" if distance is None else f"{distance:.2g}"
+    optimization = Lab().optimize(Plan(source), VersionOptions(recipe, str(folder / "model.onnx"), engines=()))
+    distance = optimization.distance and optimization.distance.relative_power
+    return optimization.optimized.path, "-" if distance is None else f"{distance:.2g}"
 
 
 def _row(source: str, path: str, change: str, engine: str, cores: int, time_s: float, distance: str) -> str:
@@ -89,8 +87,8 @@ def _sparse(run: Run) -> str:
 
 def _error(run: Run) -> str:
     """Of the engine's outputs against those that ONNX Runtime computes with the same file, not optimised."""
-    told = "-" if run.check.error is None else f"{run.check.error:.1e}"
-    return told if run.check.status == "match" else f"{told} {run.check.status}"
+    error = "-" if run.check.error is None else f"{run.check.error:.1e}"
+    return error if run.check.status == "match" else f"{error} {run.check.status}"
 
 
 if __name__ == "__main__":

@@ -74,12 +74,12 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--releases", default=",".join(RELEASES), help="NAME==VERSION, with commas between")
     parser.add_argument("--time", type=float, default=5.0, help="seconds for each model and release")
-    given = parser.parse_args()
-    releases = given.releases.split(",")
+    arguments = parser.parse_args()
+    releases = arguments.releases.split(",")
     for release in releases:
         environments.install(release)
-    for name in given.models:
-        table(name, releases, given.time)
+    for name in arguments.models:
+        table(name, releases, arguments.time)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from inferlab.child import counters, server
-from inferlab.child.pinning import pin
+from inferlab.child import counters, scenarios
+from inferlab.child.processes import pin
 from inferlab.measure import queueing
 
 CPU = 0
@@ -26,23 +26,23 @@ def main(rounds: int = 5) -> None:
 
     for service_us in (1000, 200):
         for load in (0.5, 0.8):
-            found = [_round(service_us, load, seed) for seed in range(rounds)]
+            measurements = [_round(service_us, load, seed) for seed in range(rounds)]
             name = f"{service_us} µs at {load:.0%}"
             keys = ("gap_us", "late_us", "late_p99_us")
-            gap, late, latest = (statistics.median(one[key] for one in found) for key in keys)
-            robbed = ", ".join(f"{one['robbed']:.2%}" for one in found)
+            gap, late, latest = (statistics.median(measured[key] for measured in measurements) for key in keys)
+            robbed = ", ".join(f"{measured['robbed']:.2%}" for measured in measurements)
             print(f"# {name}: {gap:.1f} µs between two queued requests, an idle server began {late:.1f} µs late")
             print(f"# (p99 {latest:.0f} µs); of each round the CPU was taken from us for {robbed}")
             for services in ("nominal", "measured"):
-                ratios = [one[services] for one in found]
+                ratios = [measured[services] for measured in measurements]
                 side.report(f"mean wait / Lindley's, {services} services, {name}", ratios, "0.95 to 1.05")
 
 
 def _round(service_us: int, load: float, seed: int) -> dict[str, float]:
-    wanted = json.dumps({"service_ns": 1000 * service_us, "load": load, "seed": seed})
-    command = [sys.executable, "-m", "benchmarks.server_queueing", wanted]
-    done = subprocess.run(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True)
-    answer: dict[str, float] = json.loads(done.stdout)
+    request = json.dumps({"service_ns": 1000 * service_us, "load": load, "seed": seed})
+    command = [sys.executable, "-m", "benchmarks.server_queueing", request]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True, check=True)
+    answer: dict[str, float] = json.loads(ended.stdout)
     return answer
 
 
@@ -57,12 +57,12 @@ def worker(service_ns: int, load: float, seed: int) -> None:
         while clock() < end:
             pass
 
-    take = server.from_memory(array("q", arrivals.tobytes()))
+    take = scenarios.from_memory(array("q", arrivals.tobytes()))
     before = counters.read([CPU])
     start_ns = clock() + 100_000_000
-    (served,) = server.serve_all([call], [[]], take, start_ns, [1 << 62], len(arrivals))
+    (served,) = scenarios.serve_all([call], [[]], take, start_ns, [1 << 62], len(arrivals))
     noise = counters.difference(before, counters.read([CPU]))
-    scheduled, starts, ends = (np.frombuffer(one, np.int64) for one in served)
+    scheduled, starts, ends = (np.frombuffer(content, np.int64) for content in served)
     waits = starts - scheduled
     free = np.concatenate([[0], ends[:-1]])
     idle = scheduled > free

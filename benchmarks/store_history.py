@@ -28,24 +28,24 @@ def main(rounds: int = 15) -> None:
         path = Path(folder) / "lab.db"
         began = time.perf_counter()
         with open_store(str(path)) as store:
-            wanted = fill(store)
+            entry_id = fill(store)
             filled_s = time.perf_counter() - began
             began = time.perf_counter()
-            one = store.begin(Plan("demo:resnet50"), MODEL, [_cell(0)])
+            entry_id = store.begin(Plan("demo:resnet50"), MODEL, [_cell(0)])
             for _ in range(20):
-                store.add_run(one, _cell(0).id, _run())
+                store.add_run(entry_id, _cell(0).id, _run())
             added_ms = (time.perf_counter() - began) * 1e3 / 20
         size_bytes, samples = path.stat().st_size, _ENTRIES * _CELLS * _RUNS * _CALLS
         print(f"{_ENTRIES} benchmarks of {_CELLS} cells, {_RUNS} runs, {_CALLS} calls: filled in {filled_s:.0f} s")
         print(f"size of the store           {size_bytes / 1e6:.0f} MB, {size_bytes / samples:.1f} bytes a call")
         print(f"adding a run                {added_ms:.1f} ms")
         inferlab = str(Path(sys.executable).parent / "inferlab")
-        opened = f"from inferlab.store import open_store; open_store({str(path)!r}).get({wanted!r})"
+        opened = f"from inferlab.store import open_store; open_store({str(path)!r}).get({entry_id!r})"
         for name, command in (
             ("inferlab history", [inferlab, "history", "--store", str(path)]),
             ("a search that finds nothing", [inferlab, "history", "--store", str(path), "--model", "none"]),
             ("opening one benchmark", [sys.executable, "-c", opened]),
-            ("inferlab show ID", [inferlab, "show", wanted, "--store", str(path)]),
+            ("inferlab show ID", [inferlab, "show", entry_id, "--store", str(path)]),
         ):
             print(f"{name:27} {median_s(command, rounds):.3f} s  (aim: at most 0.5)")
 

@@ -19,8 +19,8 @@ def main(rounds: int = 9) -> None:
         for call, option in (("run", "io_binding=0"), ("iobinding", "io_binding=1")):
 
             def bare(call: str = call) -> float:
-                wanted: dict[str, Any] = {"engine": "onnxruntime", "call": call, "cpus": [0], "threads": 1}
-                return side.bare(sys.executable, model=str(model), inputs=str(inputs), **wanted)["median_ms"]
+                request: dict[str, Any] = {"engine": "onnxruntime", "call": call, "cpus": [0], "threads": 1}
+                return side.bare(sys.executable, model=str(model), inputs=str(inputs), **request)["median_ms"]
 
             def ours(option: str = option) -> float:
                 result = side.inferlab(MODEL, "-s", "sync", "-ncores", "1", "--engine-option", option)

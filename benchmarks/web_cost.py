@@ -61,8 +61,8 @@ def main(seconds: float = 600.0) -> None:
         finally:
             browser.quit()
             ended(server)
-    found = _ratios(outcome.runs, turns)
-    side.report_paired("median, page open / page closed", found, "pairs of turns", "0.98 to 1.02")
+    ratios = _ratios(outcome.runs, turns)
+    side.report_paired("median, page open / page closed", ratios, "pairs of turns", "0.98 to 1.02")
 
 
 def _turns(http: httpx.Client, job_id: str, browser: WebDriver, page: str) -> list[Turn]:
@@ -84,7 +84,7 @@ def _turns(http: httpx.Client, job_id: str, browser: WebDriver, page: str) -> li
 
 def _ratios(runs: Sequence[Run], turns: Sequence[Turn]) -> list[float]:
     """The median with the page open over that with it closed, for two turns after each other in one process."""
-    found = []
+    ratios = []
     for run in runs:
         samples = [stream for window in run.windows for stream in window.streams]
         start_ns = np.concatenate([np.asarray(sample.starts_ns) for sample in samples])
@@ -93,8 +93,8 @@ def _ratios(runs: Sequence[Run], turns: Sequence[Turn]) -> list[float]:
         for turn, other in zip(turns[::2], turns[1::2], strict=False):
             medians = {each.opened: _median(start_ns, taken_ns, each) for each in (turn, other)}
             if all(medians.values()):
-                found.append(medians[True] / medians[False])
-    return found
+                ratios.append(medians[True] / medians[False])
+    return ratios
 
 
 def _median(start_ns: NDArray[np.int64], taken_ns: NDArray[np.int64], turn: Turn) -> float:

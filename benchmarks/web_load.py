@@ -42,26 +42,30 @@ def main(clients: int = 50, seconds: float = 60.0) -> None:
                 job = http.post(f"/projects/{project['id']}/benchmarks", json=form).raise_for_status().json()["id"]
                 running = f"/jobs/{job}"
                 until(lambda: http.get(running).json()["status"] == "running", "the benchmark did not begin")
-                found = asyncio.run(_poll_all(server, ("/projects", "/jobs", running), clients, seconds))
+                by_address = asyncio.run(_poll_all(server, ("/projects", "/jobs", running), clients, seconds))
                 assert http.get(running).json()["status"] == "running"
                 http.post(f"{running}/cancel").raise_for_status()
         finally:
             ended(server)
-    for name, answers in found.items():
+    for name, answers in by_address.items():
         _report(name, answers)
-    worst = sum(count for one in found.values() for status, count in one.statuses.items() if status >= "5")
+    worst = sum(
+        count for answers in by_address.values() for status, count in answers.statuses.items() if status >= "5"
+    )
     print(f"answers of 500 and above, and none at all: {worst}  (aim: 0)")
 
 
 async def _poll_all(
     server: Server, addresses: tuple[str, ...], clients: int, seconds: float
 ) -> dict[str, Answers]:
-    found = {"/": Answers(), "API": Answers()}
+    by_address = {"/": Answers(), "API": Answers()}
     end_s = time.monotonic() + seconds
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(headers=server.headers, timeout=60.0, trust_env=False, limits=limits) as http:
-        await asyncio.gather(*(_poll(http, server, addresses, number, end_s, found) for number in range(clients)))
-    return found
+        await asyncio.gather(
+            *(_poll(http, server, addresses, number, end_s, by_address) for number in range(clients))
+        )
+    return by_address
 
 
 async def _poll(
@@ -70,14 +74,14 @@ async def _poll(
     addresses: tuple[str, ...],
     number: int,
     end_s: float,
-    found: dict[str, Answers],
+    by_address: dict[str, Answers],
 ) -> None:
     """One client: every fourth request is for the start page; clients begin at different ones."""
     places = ("/", *addresses)
     for address in itertools.islice(itertools.cycle(places), number % len(places), None):
         if time.monotonic() > end_s:
             return
-        answers = found["/" if address == "/" else "API"]
+        answers = by_address["/" if address == "/" else "API"]
         start_s = time.perf_counter()
         try:
             response = await http.get(f"{server.url}/" if address == "/" else f"{server.api}{address}")

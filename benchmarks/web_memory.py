@@ -28,13 +28,13 @@ def main(minutes: float = 30.0) -> None:
         try:
             with server.client() as http:
                 http.post("/projects", json={"name": "memory", "source": "demo:mlp"}).raise_for_status()
-            found = asyncio.run(_poll_all(server, minutes * 60.0))
+            samples = asyncio.run(_poll_all(server, minutes * 60.0))
         finally:
             ended(server)
-    settled = [mib for second, mib in found if second >= _SETTLE_SHARE * minutes * 60.0] or [found[-1][1]]
+    settled = [mib for second, mib in samples if second >= _SETTLE_SHARE * minutes * 60.0] or [samples[-1][1]]
     growth = settled[-1] / settled[0] - 1.0
     print(
-        f"from {settled[0]:.0f} to {settled[-1]:.0f} MiB, most {max(mib for _, mib in found):.0f} MiB; "
+        f"from {settled[0]:.0f} to {settled[-1]:.0f} MiB, most {max(mib for _, mib in samples):.0f} MiB; "
         f"growth {growth:+.1%}  (aim: below {_AIM_SHARE:.0%})"
     )
 
@@ -42,20 +42,20 @@ def main(minutes: float = 30.0) -> None:
 async def _poll_all(server: Server, seconds: float) -> list[tuple[float, float]]:
     start_s = time.monotonic()
     end_s = start_s + seconds
-    found: list[tuple[float, float]] = []
+    samples: list[tuple[float, float]] = []
     every_s = max(5.0, seconds / 60.0)
     async with httpx.AsyncClient(headers=server.headers, timeout=60.0, trust_env=False) as http:
         polling = [asyncio.create_task(_poll(http, server, end_s)) for _ in range(_CLIENTS)]
         while time.monotonic() < end_s:
-            found.append((time.monotonic() - start_s, _resident_mib(server)))
-            asked = sum(task.done() for task in polling)
-            assert not asked, "a client gave up"
-            print(f"{found[-1][0]:6.0f} s  {found[-1][1]:6.0f} MiB", flush=True)
+            samples.append((time.monotonic() - start_s, _resident_mib(server)))
+            polls = sum(task.done() for task in polling)
+            assert not polls, "a client gave up"
+            print(f"{samples[-1][0]:6.0f} s  {samples[-1][1]:6.0f} MiB", flush=True)
             await asyncio.sleep(min(every_s, max(0.0, end_s - time.monotonic())))
         counts = await asyncio.gather(*polling)
-    found.append((time.monotonic() - start_s, _resident_mib(server)))
+    samples.append((time.monotonic() - start_s, _resident_mib(server)))
     print(f"{sum(counts)} requests")
-    return found
+    return samples
 
 
 async def _poll(http: httpx.AsyncClient, server: Server, end_s: float) -> int:

@@ -100,11 +100,11 @@ def _load(browser: WebDriver, url: str, element: str) -> dict[str, float]:
     watch = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _WATCH % [element]})
     browser.get(url)
     end = time.monotonic() + _PATIENCE_S
-    while not (found := browser.execute_script(_FOUND)) and time.monotonic() < end:
+    while not (frames := browser.execute_script(_FOUND)) and time.monotonic() < end:
         time.sleep(0.05)
     browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
-    assert found, f"{url} did not show {element}"
-    return {"first paint": found[0] / 1e3, "content": found[1] / 1e3}
+    assert frames, f"{url} did not show {element}"
+    return {"first paint": frames[0] / 1e3, "content": frames[1] / 1e3}
 
 
 def _report(name: str, aim_s: float, loads: list[dict[str, float]]) -> None:
@@ -125,8 +125,8 @@ def _scroll(browser: WebDriver) -> None:
     frames: list[float] = browser.execute_async_script(_SCROLL, area)
     slow = sum(frame > 50 for frame in frames)
     median = statistics.median(frames)
-    told = f"frame {median:.1f} ms, slowest {max(frames):.0f} ms, above 50 ms: {slow} of {len(frames)}"
-    print(f"{f'scrolling {_LAYERS} rows':24} {told}")
+    frame_text = f"frame {median:.1f} ms, slowest {max(frames):.0f} ms, above 50 ms: {slow} of {len(frames)}"
+    print(f"{f'scrolling {_LAYERS} rows':24} {frame_text}")
 
 
 if __name__ == "__main__":

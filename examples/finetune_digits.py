@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import inferlab
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.records.optimization import Pruning, Recipe, Schedule
 from inferlab.training import Pruner
 
@@ -44,12 +44,12 @@ def main(target: Path) -> dict[str, float]:
     Pruner(pruned, RECIPE, optimizer, steps_per_epoch=1).finalize()
     zeros = fine_tune(tuned)
     inferlab.export_to_onnx(tuned, target, (torch.zeros(1, 1, 8, 8),))
-    found = {"dense": accuracy(dense), "pruned": accuracy(pruned), "fine-tuned": accuracy(tuned)}
-    for name, right in found.items():
+    accuracies = {"dense": accuracy(dense), "pruned": accuracy(pruned), "fine-tuned": accuracy(tuned)}
+    for name, right in accuracies.items():
         print(f"{name:>10}: {right:.2%} of the held-back digits are right")
     for weight, share in zeros.items():
         print(f"{weight}: {share:.2%} zeros, and {exported_zeros(target, weight):.2%} in {target}")
-    return found
+    return accuracies
 
 
 def load_network() -> Any:
@@ -65,8 +65,8 @@ def load_network() -> Any:
         torch.nn.ReLU(),
         torch.nn.Linear(48, 10),
     )
-    stored = onnx.load(str(demo.build("digits"))).graph.initializer
-    network.load_state_dict({one.name: torch.tensor(numpy_helper.to_array(one)) for one in stored})
+    stored = onnx.load(str(reading.build_demo("digits"))).graph.initializer
+    network.load_state_dict({tensor.name: torch.tensor(numpy_helper.to_array(tensor)) for tensor in stored})
     return network
 
 
@@ -99,14 +99,14 @@ def shifted(images: Any) -> Any:
 
 def accuracy(network: Any) -> float:
     """The share of the held-back digits that the network tells right."""
-    with np.load(demo.digits_data()) as held, torch.no_grad():
+    with np.load(reading.digits_data()) as held, torch.no_grad():
         answers = network(torch.from_numpy(held["image"])).argmax(1).numpy()
         return float((answers == held["labels"]).mean())
 
 
 def exported_zeros(target: Path, weight: str) -> float:
     """The sparsity of a weight in an ONNX file."""
-    (stored,) = (one for one in onnx.load(str(target)).graph.initializer if one.name == weight)
+    (stored,) = (tensor for tensor in onnx.load(str(target)).graph.initializer if tensor.name == weight)
     return float((numpy_helper.to_array(stored) == 0).mean())
 
 

@@ -60,8 +60,8 @@ def _take_overview(browser: WebDriver, home: Path, folder: Path, suffix: str) ->
     printed = []
     for command in (_BENCHMARK, _COMPARE):
         words = [sys.executable, "-m", "inferlab", *command, "--no-save", "-q"]
-        done = subprocess.run(words, check=True, capture_output=True, text=True)
-        printed.append(f"<b>$ inferlab {shlex.join(command)}</b>\n{html.escape(done.stdout)}")
+        ended = subprocess.run(words, check=True, capture_output=True, text=True)
+        printed.append(f"<b>$ inferlab {shlex.join(command)}</b>\n{html.escape(ended.stdout)}")
     page = home / "overview.html"
     page.write_text(
         _OVERVIEW.format(text="\n".join(printed), picture=(folder / f"benchmarks{suffix}.png").as_uri())
@@ -90,24 +90,24 @@ def _measured(http: httpx.Client) -> dict[str, tuple[str, int]]:
             },
         ),
     ]
-    done = [_ended(http, _made(http, address, form)) for address, form in jobs]
-    entry = done[0]["entry_id"]
+    answers = [_ended(http, _made(http, address, form)) for address, form in jobs]
+    entry = answers[0]["entry_id"]
     version = {"name": "INT8", "quantization": "static", "engines": ["onnxruntime"], "time_s": 20}
-    made = _ended(http, _made(http, f"{base}/versions", version))["entry_id"]
+    version_id = _ended(http, _made(http, f"{base}/versions", version))["entry_id"]
     return {
         "start": ("/", 760),
         "new-project": ("/new", 760),
         "performance": (f"{base}/performance/{entry}", 1500),
         "loss": (f"{base}/loss/{entry}", 1100),
         "optimization": (f"{base}/optimization", 1100),
-        "version": (f"{base}/optimization/{made}", 1100),
+        "version": (f"{base}/optimization/{version_id}", 1100),
         "benchmarks": (f"{base}/benchmarks", 1100),
     }
 
 
 def _made(http: httpx.Client, address: str, form: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = http.post(address, json=form).raise_for_status().json()
-    return found
+    answer: dict[str, Any] = http.post(address, json=form).raise_for_status().json()
+    return answer
 
 
 def _ended(http: httpx.Client, job: dict[str, Any]) -> dict[str, Any]:

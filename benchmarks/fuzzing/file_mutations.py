@@ -230,8 +230,8 @@ def _results() -> dict[str, Any]:
         "both": results.content_of(both),
         "comparison": results.content_of(COMPARISON),
         "profile": json.loads(render(a_profile(), ".json")),
-        "csv": flat.to_csv(flat.rows(both)),
-        "md": flat.hidden(flat.rows(both)),
+        "csv": render(both, ".csv"),
+        "md": flat.hidden(both),
     }
 
 
@@ -325,7 +325,7 @@ def _cell_value(value: Any, rng: random.Random) -> Any:
     if isinstance(value, bytes) and rng.random() < 0.7:
         at = rng.randrange(len(value) + 1)
         return value[:at] + bytes([rng.randrange(256)]) + value[at + rng.choice((0, 1, 5)) :]
-    odd = rng.choice([*(one for one in _ODD if not isinstance(one, list | dict)), b"\xff\xfe", b""])
+    odd = rng.choice([*(value for value in _ODD if not isinstance(value, list | dict)), b"\xff\xfe", b""])
     return odd.encode("utf-8", "replace").decode() if isinstance(odd, str) else odd
 
 

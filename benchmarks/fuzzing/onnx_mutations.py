@@ -198,11 +198,11 @@ def _duplicate(model: ModelProto, rng: random.Random) -> None:
         return
     field, values = rng.choice(repeated)
     for _ in range(rng.choice((1, 1, 3))):
-        one = values[rng.randrange(len(values))]
+        value = values[rng.randrange(len(values))]
         if field.type == _MESSAGE:
-            values.add().CopyFrom(one)
+            values.add().CopyFrom(value)
         else:
-            values.append(one)
+            values.append(value)
 
 
 def _swap(model: ModelProto, rng: random.Random) -> None:
@@ -247,7 +247,7 @@ def _attribute(model: ModelProto, rng: random.Random) -> None:
     node = _pick(model, rng, NodeProto)
     if node is None:
         return
-    name = rng.choice([*_ATTRIBUTES, *(one.name for one in node.attribute)])
+    name = rng.choice([*_ATTRIBUTES, *(attribute.name for attribute in node.attribute)])
     value = rng.choice(
         (
             rng.choice(_NUMBERS),
@@ -257,8 +257,8 @@ def _attribute(model: ModelProto, rng: random.Random) -> None:
             helper.make_tensor("t", TensorProto.INT64, [2], [1, -1]),
         )
     )
-    for place, one in enumerate(node.attribute):
-        if one.name == name:
+    for place, attribute in enumerate(node.attribute):
+        if attribute.name == name:
             del node.attribute[place]
             break
     node.attribute.append(helper.make_attribute(str(name), value))
@@ -326,7 +326,7 @@ def _nested(model: ModelProto, rng: random.Random) -> None:
             return
         node = NodeProto(op_type=rng.choice(("If", "Loop", "Scan")), name="nested")
         node.input.extend(_sample(_names(model), rng)[:2] if rng.random() < 0.5 else ["condition"])
-        node.output.extend(one.name for one in model.graph.output)
+        node.output.extend(output.name for output in model.graph.output)
         names = ("then_branch", "else_branch") if node.op_type == "If" else ("body",)
         for name in names[: rng.choice((1, 2))]:
             try:
@@ -340,7 +340,7 @@ def _nested(model: ModelProto, rng: random.Random) -> None:
 def _functions(model: ModelProto, rng: random.Random) -> None:
     """Add functions that call each other, in a chain or in a circle."""
     count, calls = rng.choice((1, 2, 10)), rng.choice((1, 2, 3))
-    if not any(one.domain == "local" for one in model.opset_import):
+    if not any(opset.domain == "local" for opset in model.opset_import):
         model.opset_import.add(domain="local", version=1)
     for index in range(count):
         last = index == count - 1

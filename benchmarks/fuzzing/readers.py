@@ -107,9 +107,9 @@ def _quantize(model: Model, folder: Path) -> None:
 
 def _prune_channels(model: Model, folder: Path) -> None:
     from inferlab.model.onnx_file import parse_onnx
-    from inferlab.transform.channels import prune_channels
+    from inferlab.transform.prune import prune_channels
 
-    weights = [one.name for one in parse_onnx(Path(model.path)).graph.initializer if len(one.dims) > 1]
+    weights = [weight.name for weight in parse_onnx(Path(model.path)).graph.initializer if len(weight.dims) > 1]
     prune_channels(model, dict.fromkeys(weights[:4], 0.5), folder)
 
 
@@ -126,15 +126,15 @@ def quick_engines() -> Iterator[None]:
     """
     from inferlab.model import inputs
     from inferlab.model.flops import count
-    from inferlab.transform import channels, cleanup, quantize
+    from inferlab.transform import cleanup, prune, quantize
 
     def refuse(*_: Any) -> Any:
         raise InferlabError("not traced here")
 
     with contextlib.ExitStack() as patched:
-        for module in (count, channels):
+        for module in (count, prune):
             patched.enter_context(mock.patch.object(module, "trace", refuse))
-        for module in (channels, cleanup):
+        for module in (prune, cleanup):
             patched.enter_context(mock.patch.object(module, "run_task", _run_task))
         patched.enter_context(mock.patch.object(quantize, "Worker", _engine))
         patched.enter_context(mock.patch.object(inputs, "memory_limit", lambda: _MOST_INPUT_BYTES))
@@ -220,13 +220,13 @@ def _export(path: Path, seed: int) -> None:
         try:
             _show_all(store)
         finally:
-            for one in added:
-                store.remove(one)
+            for entry in added:
+                store.remove(entry)
 
 
 def _store(path: Path, seed: int) -> None:
     from inferlab.store import inspect_store, open_store
-    from inferlab.store.checking import problems
+    from inferlab.store.exchange import problems
 
     with inspect_store(str(path)) as database:
         list(problems(database))
@@ -241,8 +241,8 @@ def _show_all(store: Any) -> None:
     page = store.history(100)
     history.lines(page, datetime.now(UTC), 100)
     history.to_json(page, None)
-    for one in page:
-        results.entry_lines(store.get(one.id))
+    for entry in page:
+        results.entry_lines(store.get(entry.id))
 
 
 _READERS: dict[str, Callable[[Path, int], None]] = {

@@ -38,18 +38,18 @@ def main() -> None:
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int)
     parser.add_argument("--command-every", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGALRM, _too_long)
     counts = {"success": 0, "sentence": 0}
     shared = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="inferlab-fuzz-", dir=shared) as folder:
-        _read_one(given.kind, given.first, Path(folder))  # all is imported by then
+        _read_one(arguments.kind, arguments.first, Path(folder))  # all is imported by then
         most = _used_bytes() + MOST_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (_mapped_bytes() + 2 * MOST_BYTES,) * 2)
-        for seed in range(given.first, given.first + given.count):
+        for seed in range(arguments.first, arguments.first + arguments.count):
             print(json.dumps({"at": seed, **counts}), flush=True)
-            by_command = given.command_every and seed % given.command_every == 0
-            answer, details = (_by_command if by_command else _read_one)(given.kind, seed, Path(folder))
+            by_command = arguments.command_every and seed % arguments.command_every == 0
+            answer, details = (_by_command if by_command else _read_one)(arguments.kind, seed, Path(folder))
             if answer in counts:
                 counts[answer] += 1
             else:
@@ -85,7 +85,7 @@ def _by_command(kind: str, seed: int, folder: Path) -> tuple[str, str]:
     with contextlib.suppress(FileNotFoundError):
         (folder / "target.db").unlink()
     try:
-        done = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-m", "inferlab", *command],
             cwd=folder,
             env={**os.environ, "INFERLAB_STORE": str(folder / "own.db")},
@@ -98,11 +98,11 @@ def _by_command(kind: str, seed: int, folder: Path) -> tuple[str, str]:
         return "time", f"the command took more than {_BY_COMMAND_S} s"
     finally:
         path.unlink()
-    if done.returncode == 0:
+    if ended.returncode == 0:
         return "success", ""
-    if done.returncode in (2, 3) and "Traceback" not in done.stderr:
+    if ended.returncode in (2, 3) and "Traceback" not in ended.stderr:
         return "sentence", ""
-    return f"exit code {done.returncode}", done.stderr
+    return f"exit code {ended.returncode}", ended.stderr
 
 
 def _written(kind: str, seed: int, folder: Path) -> Path:
