@@ -1,4 +1,4 @@
-"""The command line: one file a command, imported only when that command is used."""
+"""The command line: one file a command, imported only when used; foreign text cannot steer the terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import importlib
 import keyword
 import signal
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
-from inferlab.cli.terminal import escaping
 from inferlab.errors import InferlabError, keep
-from inferlab.units import shortened
+from inferlab.units import escape_controls, shortened
 from inferlab.version import __version__
 
 _COMMANDS = {
@@ -47,6 +48,55 @@ _EPILOG = """Start with: inferlab benchmark demo:resnet50 -t 3
 
 Exit codes: 0 done, 1 a gate says "regressed", 2 bad input, 3 a cell failed, 4 inconclusive at a gate, 5 wrong
 outputs under --strict, 6 measured but not saved, 70 internal error, 130 interrupted."""
+
+
+class _Escaping:
+    """A text stream that lets through only what can be seen, line breaks and tabs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        #: Whether anything was written.
+        self.used = False
+
+    def write(self, written: str | bytes) -> int:
+        """Write text with its control characters made visible, and characters that the stream lacks as well."""
+        self.used = True
+        # click answers a shell that completes in bytes.
+        text = written if isinstance(written, str) else written.decode(errors="backslashreplace")
+        shown, encoding = escape_controls(text), self.stream.encoding or "utf-8"
+        self.stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+        return len(written)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            # Bytes would pass by.
+            raise AttributeError(name)
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def escaping() -> Iterator[Callable[[], bool]]:
+    """Print through streams that escape, whoever prints: commands, click, warnings, tracebacks of threads.
+
+    Yields what tells whether anything was printed yet.
+    """
+    before = sys.stdout, sys.stderr
+    after = _Escaping(before[0]), _Escaping(before[1])
+    sys.stdout, sys.stderr = after
+    try:
+        yield lambda: any(stream.used for stream in after)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def unescaped(stream: TextIO) -> TextIO:
+    """The stream beneath, for those who style: they escape foreign text themselves."""
+    return stream.stream if isinstance(stream, _Escaping) else stream
 
 
 class _Interrupted(BaseException):
@@ -120,11 +170,11 @@ def main() -> None:
             signal.signal(signal.SIGTERM, _interrupt)
             code = int(group.main(prog_name="inferlab", standalone_mode=False) or 0)
         except BaseException as error:
-            code = _told(error, printed())
+            code = _explain(error, printed())
         sys.exit(code)
 
 
-def _told(error: BaseException, printed: bool) -> int:
+def _explain(error: BaseException, printed: bool) -> int:
     """Say what went wrong; the exit code. Whoever interrupts before anything was printed knows it already."""
     match error:
         case click.exceptions.Exit():

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from inferlab.cli.command import (
-    BASELINE,
     MODELS,
     Command,
     Work,
+    baseline_option,
     declared_options,
-    given_options,
     measures,
     plan_option,
+    resumed,
+    show_plan,
     strict_code,
     strict_option,
+    sweep_code,
 )
-from inferlab.cli.terminal import Log
-from inferlab.errors import BadInput
 from inferlab.options.plan import BENCHMARK, make_plan
-from inferlab.records import Benchmark, Outcome, Plan
+from inferlab.records import Benchmark
 
 _HELP = f"""Measure how fast MODEL runs.
 
@@ -34,14 +33,12 @@ Options that take a list (1,8,32 or 1-4 or 1-64*2) make a sweep: every combinati
 
 {MODELS}"""
 _RESUME = "Resume an interrupted sweep: the newest, or the one with this id."
-# What may be said beside --resume: all else is fixed already.
-_WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save", "baseline", "yes")
 
 
 @click.command("benchmark", cls=Command, help=_HELP)
 @click.argument("model", required=False)
 @declared_options("benchmark", BENCHMARK)
-@click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=BASELINE)
+@baseline_option
 @plan_option
 @click.option("--dry-run", is_flag=True, help="Show what would be measured, and exit.")
 @click.option("--resume", is_flag=False, flag_value="", metavar="[ID]", help=_RESUME)
@@ -57,18 +54,20 @@ def command(
     **values: Any,
 ) -> int:
     """Parse, measure, show."""
+    from inferlab.lab import Lab
     from inferlab.views import benchmark as view
+    from inferlab.views import text
 
-    for name in given_options(click.get_current_context(), _WITH_RESUME) if resume is not None else ():
-        raise BadInput(f"--resume continues what was planned, so {name} cannot be given with it.")
-    if model is None and resume is None:
-        raise BadInput("No model was named. Try: inferlab benchmark demo:resnet50 -t 3")
+    ctx = click.get_current_context()
+    resumes = resumed(ctx, model, resume, "benchmark demo:resnet50 -t 3", "baseline", "yes")
     plan = make_plan(model or "", values)
-    if dry_run and resume is None:
+    if dry_run and not resumes:
         with work.log:
-            return _tell_cells(plan, baseline, work.log)
+            cells = Lab().cells(plan, work.log)
+        view.check_baseline(cells, baseline)
+        return show_plan([text.cell_label(cell) for cell in cells], plan.time_s, "loading and warm-up")
     with work.lab() as lab:
-        if resume is not None:
+        if resumes:
             benchmark = lab.resume(resume or None, work.log, live=work.log.live)
         else:
             if baseline:
@@ -81,22 +80,6 @@ def command(
     return work.exit_code(code)
 
 
-def _tell_cells(plan: Plan, baseline: tuple[str, ...], log: Log) -> int:
-    """What would be measured, and how long that takes at least."""
-    from inferlab.lab import Lab
-    from inferlab.units import plural
-    from inferlab.views import benchmark as view
-    from inferlab.views import text
-
-    cells = Lab().cells(plan, log)
-    view.check_baseline(cells, baseline)
-    for number, cell in enumerate(cells, 1):
-        click.echo(f"{number}. {text.cell_label(cell)}")
-    minutes = len(cells) * plan.time_s / 60
-    click.echo(f"{plural(len(cells), 'cell')}, about {minutes:.1f} minutes, plus loading and warm-up.")
-    return 0
-
-
 def show(benchmark: Benchmark, work: Work, strict: bool = False, baseline: tuple[str, ...] = ()) -> int:
     """Print the result, write its file and choose the exit code."""
     from inferlab.measure.check import worst
@@ -107,28 +90,12 @@ def show(benchmark: Benchmark, work: Work, strict: bool = False, baseline: tuple
         work.show(benchmark, view.cell_blocks(benchmark, outcomes[0]) if outcomes[0].runs else ())
     else:
         work.show(benchmark, view.blocks(benchmark, view.find_baseline(benchmark, baseline)))
-    code, problem = _exit_code(outcomes)
-    if problem:
-        click.echo(f"inferlab: {problem}", err=True)
-    if code or not strict:
-        return code
-    return strict_code(worst([run.check for outcome in outcomes for run in outcome.runs]))
-
-
-def _exit_code(outcomes: Sequence[Outcome]) -> tuple[int, str]:
-    """The exit code, and why it is not 0."""
-    states = [outcome.status for outcome in outcomes]
-    first = outcomes[0]
-    if len(outcomes) == 1 and first.failure:
-        return 2 if first.failure.code == "refused" else 3, first.failure.message
-    if "cancelled" in states or "pending" in states:
-        done = states.count("done") + states.count("failed")
-        if len(outcomes) > 1:
-            return 130, f"interrupted after {done} of {len(states)} cells"
-        return 130, "" if first.runs else "interrupted before anything was measured"
-    if "failed" in states:
-        return 3, f"{states.count('failed')} of {len(states)} cells failed"
-    return 0, ""
+    code = sweep_code(outcomes)
+    return (
+        strict_code([worst([run.check for outcome in outcomes for run in outcome.runs])])
+        if strict and not code
+        else code
+    )
 
 
 def _suggestion(benchmark: Benchmark) -> str:

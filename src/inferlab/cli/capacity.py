@@ -11,19 +11,17 @@ from inferlab.cli.command import (
     Command,
     Work,
     declared_options,
-    given_values,
     measures,
-    strict_agreement,
     strict_code,
     strict_option,
+    token_request,
 )
 from inferlab.options.generation import ONLY_GENERATION
 from inferlab.options.plan import PLAN, make_plan
+from inferlab.records import Capacity
 
 if TYPE_CHECKING:
-    from inferlab.lab import Lab
-    from inferlab.records import Capacity
-    from inferlab.records.generation import GenerationPlan
+    from inferlab.records.capacity import GenerationCapacity
 
 _HELP = f"""Find the highest rate of requests at which MODEL meets a latency objective.
 
@@ -50,35 +48,27 @@ _SLO = (
 @measures
 def command(model: str, slo: str, strict: bool, work: Work, **values: Any) -> int:
     """Parse, search, show."""
-    from inferlab.lab.generation_results import concerns_tokens
     from inferlab.measure.queueing import parse_objective
 
-    given = given_values(click.get_current_context(), values)
-    if concerns_tokens([model], given, slo):
-        return _of_generation(model, slo, strict, work, given)
+    if request := token_request("capacity", model, slo, values):
+        plan, of_generation = request
+        with work.lab() as lab:
+            return show_capacity(
+                lab.generation_capacity(plan, of_generation["attainment"], work.log), strict, work
+            )
     objective = parse_objective(slo)
     with work.lab() as lab:
         capacity = lab.capacity(make_plan(model, values), objective, work.log, live=work.log.live)
+    return show_capacity(capacity, strict, work)
+
+
+def show_capacity(capacity: Capacity | GenerationCapacity, strict: bool, work: Work) -> int:
+    """Show the highest rate that was found; returns the exit code."""
     work.show(capacity)
-    code = 130 if capacity.interrupted else strict_code(capacity.check) if strict else 0
-    if code == 0:
+    check = capacity.check if isinstance(capacity, Capacity) else capacity.agreement
+    code = 130 if capacity.interrupted else strict_code([check]) if strict else 0
+    if isinstance(capacity, Capacity) and code == 0:
         work.log.say(f"Next: {_suggestion(capacity)}")
-    return work.exit_code(code)
-
-
-def _of_generation(model: str, slo: str, strict: bool, work: Work, given: dict[str, Any]) -> int:
-    from inferlab.options.generation import GENERATION, generation_values, make_generation_plan
-
-    values = generation_values("capacity", {**given, "slo": GENERATION["slo"].check(slo)})
-    with work.lab() as lab:
-        return search_rate(make_generation_plan(model, values), values["attainment"], strict, lab, work)
-
-
-def search_rate(plan: GenerationPlan, attainment: float, strict: bool, lab: Lab, work: Work) -> int:
-    """Search the highest rate of requests of which enough meet the plan's objective, and show it."""
-    capacity = lab.generation_capacity(plan, attainment, work.log)
-    work.show(capacity)
-    code = 130 if capacity.interrupted else strict_agreement([capacity.agreement]) if strict else 0
     return work.exit_code(code)
 
 

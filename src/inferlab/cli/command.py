@@ -1,25 +1,26 @@
-"""What commands share: declared options and --plan FILE.yaml; the store, log and file of those that measure."""
+"""What commands share: declared options, what they print and ask, the store, the file and the exit code."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from inferlab.cli.terminal import Log, show_blocks
-from inferlab.codec import MOST_YAML_BYTES, parse_yaml, read_text
-from inferlab.errors import BadInput, NotSaved
-from inferlab.options import GROUPS, Flag, Option, Word, of_command, refuse_unknown
-from inferlab.units import shortened
+from inferlab.cli import unescaped
+from inferlab.errors import BadInput, InferlabError, NotSaved
+from inferlab.options import GROUPS, Flag, Option, Word, of_command
+from inferlab.units import one_line, plural, shortened
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
-    from inferlab.records import OutputCheck
-    from inferlab.records.generation import Agreement
+    from inferlab.records import Event, Outcome, OutputCheck
+    from inferlab.records.generation import Agreement, GenerationOutcome, GenerationPlan
     from inferlab.store.store import Store
     from inferlab.views.results import Result, View
     from inferlab.views.tables import Block
@@ -29,8 +30,9 @@ MODELS = """MODEL is a path to an ONNX file or to a folder with one, an OpenVINO
 demo:mobilenet_v2, demo:bert_3layer, …)."""
 MODELS_OF_BOTH_KINDS = f"""{MODELS} Or one that generates tokens: a GGUF file, a Hugging Face folder, ONNX with
 past and present, demo:llama, demo:bart; see inferlab generate."""
-BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
+_BASELINE = "The cell that speed-ups refer to.  [default: the first]  May be repeated."
 _LISTS = ("benchmark", "recommend", "generate")
+_BAR = 24
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -53,14 +55,11 @@ class Command(click.Command):
         """Parse; what a command that measures needs is made of it: where to save and show, releases of engines."""
         left = super().parse_args(ctx, args)
         if "no_save" in ctx.params and not ctx.resilient_parsing:
-            take = ctx.params.pop
+            names = [
+                name for name in ("store_url", "no_save", "quiet", "export_path", "yes") if name in ctx.params
+            ]
             work = Work(
-                take("store_url"),
-                take("no_save"),
-                take("quiet"),
-                take("export_path"),
-                take("yes"),
-                take("label", None) or (),
+                **{name: ctx.params.pop(name) for name in names}, labels=ctx.params.pop("label", None) or ()
             )
             work.need_engines([*(ctx.params.get("engine") or ()), *(ctx.params.get("measure") or ())])
             ctx.params["work"] = work
@@ -70,10 +69,8 @@ class Command(click.Command):
 class DeclaredValue(click.ParamType[Any]):
     """The record's value of an option, of text; what is no text is one already."""
 
-    name = "value"
-
     def __init__(self, option: Option) -> None:
-        self.option = option
+        self.option, self.name = option, option.kind.metavar
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read it."""
@@ -98,11 +95,13 @@ class _DeclaredOption(click.Option):
     def __init__(self, option: Option, command: str) -> None:
         self.declared, self.group = option, option.group
         default = option.default_of(command)
-        told = option.told_default(command)
+        default_words = option.told_default(command)
         text = option.help_of.get(command, option.help)
         if option.flags[0].startswith("--no-"):
             text = f"Do not {text[0].lower()}{text[1:]}"
-        settings: dict[str, Any] = {"help": text + (f"  [default: {told}]" if told else ""), "default": default}
+        if default_words:
+            text += f"  [default: {default_words}]"
+        settings: dict[str, Any] = {"help": text, "default": default}
         if isinstance(option.kind, Flag):
             settings["is_flag"] = True
             settings |= {} if "/" in option.flags[0] else {"flag_value": not default}
@@ -116,11 +115,11 @@ class _DeclaredOption(click.Option):
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Of an option that is repeated, all values together."""
-        found = super().process_value(ctx, value)
+        values = super().process_value(ctx, value)
         if not self.multiple:
-            return found
+            return values
         try:
-            return self.declared.read(found)
+            return self.declared.read(values) if values else self.declared.default
         except ValueError as error:
             raise click.BadParameter(str(error), ctx, self) from None
 
@@ -139,115 +138,100 @@ def declared_options(command: str, known: Mapping[str, Option]) -> Decorator:
     return add
 
 
-def given_values(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+def given_flags(ctx: click.Context) -> dict[str, str]:
+    """The options that the command line gives, by parameter: each as its longest flag."""
+    return {
+        str(param.name): max(param.opts, key=len)
+        for param in ctx.command.params
+        if (source := ctx.get_parameter_source(str(param.name))) and source.name == "COMMANDLINE"
+    }
+
+
+def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values that the command line gives, by keyword."""
-    given = given_options(ctx)
-    return {name: value for name, value in values.items() if name in given}
+    flags = given_flags(click.get_current_context())
+    return {name: value for name, value in values.items() if name in flags}
 
 
-def given_options(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
-    """The names of the options that the command line gives, but for these."""
-    sources = {str(param.name): ctx.get_parameter_source(str(param.name)) for param in ctx.command.params}
-    return [name for name, source in sources.items()
-            if name not in without and source is not None and source.name == "COMMANDLINE"]  # fmt: skip
+class WritableFile(click.Path):
+    """A path to which a file can be written: refused before anything is measured, not after."""
 
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
 
-# --plan FILE.yaml: the options of a command from a file; what the command line says goes before it.
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check it."""
+        from inferlab.views.results import check_writable
 
-_NOT_IN_FILES = ("plan", "resume", "help")
+        path: Any = super().convert(value, param, ctx)
+        check_writable(path)
+        return path
 
-
-def plan_option(command: Any) -> Any:
-    """Give a command the option --plan."""
-    return click.option(
-        "--plan",
-        type=click.Path(path_type=Path),
-        is_eager=True,
-        expose_value=False,
-        callback=_take,
-        metavar="FILE.yaml",
-        help="Options from a file, by their long names; those given here take precedence.",
-    )(command)
-
-
-def _take(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    if path is not None:
-        ctx.default_map = {**(ctx.default_map or {}), **read(path, ctx.command.params)}
-
-
-def read(path: Path, known: list[click.Parameter]) -> dict[str, Any]:
-    """The options in a file, by the names of a command's parameters."""
-    try:
-        content = parse_yaml(read_text(path, MOST_YAML_BYTES))
-    except OSError as error:
-        raise BadInput(f"The plan {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise BadInput(f"The plan {path} cannot be read: {error}.") from error
-    if not isinstance(content, dict):
-        raise BadInput(f"The plan {path} must be options with their values, such as 'batch_size: [1, 8]'.")
-    names = {
-        _plain(flag): param
-        for param in known
-        if param.name not in _NOT_IN_FILES
-        for flag in (*param.opts, str(param.name))
-        if len(_plain(flag)) > 1
-    }
-    longest = {
-        max(map(_plain, param.opts), key=len) for param in names.values() if isinstance(param, click.Option)
-    }
-    found = {}
-    for key, value in content.items():
-        name = shortened(str(key), 60)
-        if _plain(name) not in names:
-            refuse_unknown(f"The plan {path}", [_plain(name)], sorted(longest), "option")
-        param = names[_plain(name)]
-        found[str(param.name)] = _value(path, name, param, value)
-    return found
-
-
-def _plain(flag: str) -> str:
-    return flag.lstrip("-").replace("-", "_")
-
-
-def _value(path: Path, key: str, param: click.Parameter, value: Any) -> Any:
-    """A value as the command line would give it: text, several texts, or yes and no."""
-    option: Option | None = getattr(param, "declared", None)
-    several = isinstance(param, click.Option) and param.multiple
-    if option and option.kind.whole and isinstance(value, dict):
-        value = [f"{name}={setting}" for name, setting in value.items()]
-    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, list | dict) for one in value)):
-        raise BadInput(f"The plan {path}: '{key}' is a value or a list of values, not something nested.")
-    if value is None or (isinstance(value, list) and None in value):
-        raise BadInput(f"The plan {path}: '{key}' has no value. Leave it out, or give one.")
-    if isinstance(param, click.Option) and param.is_flag:
-        if not isinstance(value, bool):
-            raise BadInput(f"The plan {path}: '{key}' is true or false, not {value!r:.60}.")
-        # An option such as --no-verify stands for the opposite of what it sets.
-        negative = param.flag_value is False and _plain(key) != param.name
-        return value is not negative
-    if isinstance(value, list):
-        if not several and not (option and option.is_list):
-            raise BadInput(f"The plan {path}: '{key}' takes one value, not a list.")
-        return [str(one) for one in value]
-    return [str(value)] if several else str(value)
-
-
-# Of commands that measure.
 
 _STORE = "A path or postgresql:// URL.  [default: $INFERLAB_STORE, or your own store]"
 _EXPORT = "Write the result to a file: .json, .csv, .md, or .html for a report that opens offline."
+_YES = "Install releases of engines that are named, such as onnxruntime==1.22.1, without asking."
 
 store_option = click.option("--store", "store_url", metavar="URL", help=_STORE)
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only the result and errors.")
-export_option = click.option("-x", "--export_path", type=click.Path(path_type=Path), help=_EXPORT)
-yes_option = click.option(
-    "--yes",
-    is_flag=True,
-    help="Install releases of engines that are named, such as onnxruntime==1.22.1, without asking.",
-)
+export_option = click.option("-x", "--export_path", type=WritableFile(), help=_EXPORT)
+yes_option = click.option("--yes", is_flag=True, help=_YES)
 strict_option = click.option(
     "--strict", is_flag=True, help="Outputs that do not match are a failure (exit code 5)."
 )
+baseline_option = click.option("--baseline", multiple=True, metavar="OPTION=VALUE", help=_BASELINE)
+
+
+def _read_plan(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        from inferlab.cli.plan_file import read_plan
+
+        ctx.default_map = {**(ctx.default_map or {}), **read_plan(path, ctx.command.params)}
+
+
+plan_option = click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_read_plan,
+    metavar="FILE.yaml",
+    help="Options from a file, by their long names; those given here take precedence.",
+)
+
+
+def measures(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that measures the options of saving and showing; it gets them as `work`."""
+    no_save = click.option("--no-save", is_flag=True, help="Do not save the result in the store.")
+    for option in (export_option, quiet_option, no_save, store_option, yes_option):
+        function = option(function)
+    return function
+
+
+def resumed(ctx: click.Context, model: str | None, resume: str | None, example: str, *beside: str) -> bool:
+    """Whether a sweep is resumed: all that it measures is fixed then, so other options than these are refused."""
+    if resume is None:
+        if model is None:
+            raise BadInput(f"No model was named. Try: inferlab {example}")
+        return False
+    beside = ("resume", "quiet", "strict", "export_path", "store_url", "no_save", *beside)
+    for name in (name for name in given_flags(ctx) if name not in beside):
+        raise BadInput(f"--resume continues what was planned, so {name} cannot be given with it.")
+    return True
+
+
+def token_request(
+    command: str, model: str, slo: str | None, values: Mapping[str, Any]
+) -> tuple[GenerationPlan, dict[str, Any]] | None:
+    """The plan and all values of a search that is about generating tokens; None where it is about other models."""
+    from inferlab.lab.generation import concerns_tokens
+    from inferlab.options.generation import GENERATION, generation_values, make_generation_plan
+
+    given = given_values(values)
+    if not concerns_tokens([model], given, slo or ""):
+        return None
+    values = generation_values(command, {**given, "slo": GENERATION["slo"].check(slo)})
+    return make_generation_plan(model, values), values
 
 
 @contextmanager
@@ -259,25 +243,174 @@ def opened(store_url: str | None, make: bool = False) -> Iterator[Store]:
         yield store
 
 
+def show_blocks(blocks: Iterable[Block], below: bool = False) -> None:
+    """Print a result, perhaps below another: drawn by rich on a terminal, plain text elsewhere."""
+    from inferlab.views import tables
+
+    if below:
+        click.echo()
+    if not sys.stdout.isatty():
+        for line in tables.text(blocks):
+            click.echo(line)
+        return
+    from rich.console import Console
+
+    sys.stdout.flush()
+    tables.draw(blocks, Console(file=unescaped(sys.stdout), highlight=False))
+
+
+def show_plan(labels: Sequence[str], time_s: float, rest: str) -> int:
+    """Print the cells that would be measured, and how long that takes at least."""
+    for number, label in enumerate(labels, 1):
+        click.echo(f"{number}. {label}")
+    click.echo(f"{plural(len(labels), 'cell')}, about {len(labels) * time_s / 60:.1f} minutes, plus {rest}.")
+    return 0
+
+
+def agree(
+    question: str,
+    yes: bool,
+    unattended: InferlabError
+    | str = "Nothing was removed: there is no terminal to ask on. Agree to it with: --yes",
+    refused: InferlabError | str = "Nothing was removed.",
+    default: bool = False,
+) -> None:
+    """Ask on a terminal, unless the user agreed already; raises where nobody can be asked or the answer is no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(unattended) if isinstance(unattended, str) else unattended
+    if not click.confirm(question, err=True, default=default):
+        raise BadInput(refused) if isinstance(refused, str) else refused
+
+
+def sweep_code(outcomes: Sequence[Outcome] | Sequence[GenerationOutcome]) -> int:
+    """The exit code of a sweep; why it is not 0 is said."""
+    states, first = [outcome.status for outcome in outcomes], outcomes[0]
+    code, problem = 0, ""
+    if len(states) == 1 and first.failure:
+        code, problem = 2 if first.failure.code == "refused" else 3, first.failure.message
+    elif "cancelled" in states or "pending" in states:
+        code, problem = 130, "" if first.runs else "interrupted before anything was measured"
+        if len(states) > 1:
+            ended = states.count("done") + states.count("failed")
+            problem = f"interrupted after {ended} of {len(states)} cells"
+    elif "failed" in states:
+        code, problem = 3, f"{states.count('failed')} of {len(states)} cells failed"
+    if problem:
+        click.echo(f"inferlab: {problem}", err=True)
+    return code
+
+
+def strict_code(checks: Iterable[OutputCheck | Agreement]) -> int:
+    """The exit code under --strict: 5 where outputs or tokens are not those of the reference, which is said."""
+    for check in checks:
+        if check.status != "match":
+            from inferlab.records import OutputCheck
+            from inferlab.views import text
+
+            what = (
+                f"output check is {text.output_check(check)}"
+                if isinstance(check, OutputCheck)
+                else f"agreement is {text.agreement_text(check)}"
+            )
+            click.echo(f"inferlab: strict: the {what}", err=True)
+            return 5
+    return 0
+
+
+class Log:
+    """A listener. One plain line, rewritten about once a second: anything richer would cost the measured cores."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self.live = sys.stderr.isatty() and not quiet
+        self._open_line = False
+        self._last = ""
+        self._unsaved: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_line()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event: a line when something new begins, then how far it is."""
+        if event.code == "unsaved":
+            self.warn_unsaved(f"the result is not saved: {event.data['reason']}")
+            return
+        if self._quiet:
+            return
+        if event.fraction is not None:
+            if self.live:
+                self._rewrite(event)
+            return
+        from inferlab.views.text import event as prose  # late: --help must not wait for all that it needs
+
+        line = prose(event)
+        if line and line != self._last:
+            self._last = line
+            self.say(line)
+
+    def say(self, line: str) -> None:
+        """Write one line, unless quiet."""
+        if not self._quiet:
+            self._end_line()
+            click.echo(line, err=True)
+
+    @property
+    def all_saved(self) -> bool:
+        """Whether nothing that was to be saved is lost so far."""
+        return not self._unsaved
+
+    def warn_unsaved(self, reason: str) -> None:
+        """Say, each reason once and also when quiet, that something was to be saved and is not."""
+        if reason not in self._unsaved:
+            self._unsaved.append(reason)
+            self._end_line()
+            click.echo(f"inferlab: {reason}", err=True)
+
+    def _rewrite(self, event: Event) -> None:
+        filled = round(_BAR * (event.fraction or 0.0))
+        stage = event.code
+        if "nodes" in event.data:
+            from inferlab.views.text import progress
+
+            # What does not fit into the line would scroll the screen with each rewriting.
+            stage = shortened(one_line(progress(event)), max(10, shutil.get_terminal_size().columns - _BAR - 9))
+        _style(f"\r[{'#' * filled}{'.' * (_BAR - filled)}] {event.fraction:4.0%} {stage}\033[K")
+        self._open_line = True
+
+    def _end_line(self) -> None:
+        if self._open_line:
+            _style("\r\033[K")
+            self._open_line = False
+
+
+def _style(text: str) -> None:
+    stream = unescaped(sys.stderr)
+    stream.write(text)
+    stream.flush()
+
+
 class Work:
     """One measurement of a command: where it is saved, what is said on the way, and how it ends."""
 
     def __init__(
         self,
         store_url: str | None,
-        no_save: bool,
         quiet: bool,
-        export_path: Path | None = None,
-        yes: bool = False,
+        export_path: Path | None,
+        yes: bool,
+        no_save: bool = False,
         labels: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.log = Log(quiet)
         self._yes, self._labels = yes, labels
         self._store_url, self._no_save, self._export_path = store_url, no_save, export_path
-        if export_path:
-            from inferlab.views import results
-
-            results.check_writable(export_path)
 
     def need_engines(self, engines: Iterable[str]) -> None:
         """Install the releases among these engines that are missing, after a question or with --yes."""
@@ -292,14 +425,14 @@ class Work:
         if not missing:
             return
         size_mb = sum(spec_of(name).size_bytes for name in missing) / 1e6
-        if not self._yes:
-            if not sys.stdin.isatty():
-                raise registry.NotInstalled(
-                    missing[0], f"inferlab engines install {missing[0]}, or give --yes to install it on first use"
-                )
-            question = f"Install {', '.join(missing)}? That takes about {size_mb:.0f} MB."
-            if not click.confirm(question, err=True, default=True):
-                raise registry.NotInstalled(missing[0], f"inferlab engines install {missing[0]}")
+        install = f"inferlab engines install {missing[0]}"
+        agree(
+            f"Install {', '.join(missing)}? That takes about {size_mb:.0f} MB.",
+            self._yes,
+            registry.NotInstalled(missing[0], f"{install}, or give --yes to install it on first use"),
+            registry.NotInstalled(missing[0], install),
+            default=True,
+        )
         for name in missing:
             environments.install(name, listener=self.log)
 
@@ -310,25 +443,22 @@ class Work:
 
         names = [f"{engine}=={version}" for version in versions]
         missing = [name for name in names if not environments.interpreter_of(name)]
-        if not missing or self._yes:
+        if not missing:
             return
         count = min(count, len(missing))
-        needed = BadInput(
+        size_mb = count * spec_of(missing[0]).size_bytes / 1e6
+        refusal = (
             f"Up to {count} releases of {engine} are needed that are not installed, such as {missing[0]}. Install "
             "those that turn out to be needed with: --yes"
         )
-        if not sys.stdin.isatty():
-            raise needed
-        size_mb = count * spec_of(missing[0]).size_bytes / 1e6
-        if not click.confirm(f"Install up to {count} releases of {engine}, about {size_mb:.0f} MB?", err=True):
-            raise needed
+        agree(f"Install up to {count} releases of {engine}, about {size_mb:.0f} MB?", self._yes, refusal, refusal)
         self._yes = True
 
     @contextmanager
     def lab(self) -> Iterator[Lab]:
         """The laboratory, on the store that results are saved in."""
         from inferlab.lab import Lab
-        from inferlab.lab.labels import entry_labels
+        from inferlab.lab.tracking import entry_labels
         from inferlab.store import saving_store
 
         with self.log:
@@ -346,14 +476,7 @@ class Work:
         if self._export_path:
             self.write(self._export_path, record)
 
-    @staticmethod
-    def show_more(record: Result) -> None:
-        """Print a result beside the one that was asked for."""
-        from inferlab.views import results
-
-        show_blocks(results.view_of(record).blocks())
-
-    def write(self, path: Path, record: Result, ending: str = "", done: str = "Saved to") -> None:
+    def write(self, path: Path, record: Result, ending: str = "", verb: str = "Saved to") -> None:
         """Write a result that was measured; where that fails it is said, and the rest goes on."""
         from inferlab.views import results
 
@@ -362,17 +485,17 @@ class Work:
         except NotSaved as error:
             self.log.warn_unsaved(str(error))
         else:
-            self.log.say(f"{done} {path}")
+            self.log.say(f"{verb} {path}")
 
     def write_view(self, view: View, json_values: Callable[[], Any]) -> None:
         """Write what has a view but is no entry of the store to the file that was named, where one was."""
-        if self._export_path is None:
-            return
-        from inferlab.views import results
+        if self._export_path:
+            from inferlab.views import results
 
-        text = results.render_view(view, self._export_path.suffix.lower(), json_values)
-        results.write(self._export_path, text)
-        self.log.say(f"Saved to {self._export_path}")
+            results.write(
+                self._export_path, results.render_view(view, self._export_path.suffix.lower(), json_values)
+            )
+            self.log.say(f"Saved to {self._export_path}")
 
     def say_saved(self, entry_id: str) -> None:
         """Say under which name a result was saved, if it was."""
@@ -382,32 +505,3 @@ class Work:
     def exit_code(self, code: int) -> int:
         """The command's own code, or 6 where it is 0 and something was not saved."""
         return code or (0 if self.log.all_saved else NotSaved.exit_code)
-
-
-def strict_code(check: OutputCheck) -> int:
-    """The exit code under --strict: 5 where outputs do not match, which is said."""
-    from inferlab.views.text import output_check
-
-    if check.status == "match":
-        return 0
-    click.echo(f"inferlab: strict: the output check is {output_check(check)}", err=True)
-    return 5
-
-
-def strict_agreement(agreements: Iterable[Agreement]) -> int:
-    """The exit code under --strict: 5 where tokens are not those of the reference, which is said."""
-    from inferlab.views.generation import agreement_text
-
-    for agreement in agreements:
-        if agreement.status != "match":
-            click.echo(f"inferlab: strict: the agreement is {agreement_text(agreement)}", err=True)
-            return 5
-    return 0
-
-
-def measures(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that measures the options of saving and showing; it gets them as `work`."""
-    no_save = click.option("--no-save", is_flag=True, help="Do not save the result in the store.")
-    for option in (export_option, quiet_option, no_save, store_option, yes_option):
-        function = option(function)
-    return function

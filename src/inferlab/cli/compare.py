@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -14,9 +14,9 @@ from inferlab.cli.command import (
     declared_options,
     given_values,
     measures,
-    strict_agreement,
+    show_blocks,
+    strict_code,
 )
-from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
 from inferlab.options import Option
 from inferlab.options.generation import ONLY_GENERATION
@@ -26,7 +26,10 @@ from inferlab.records.comparison import Comparison, ComparisonSweep
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
-    from inferlab.records.generation_results import GenerationComparison
+    from inferlab.measure.unpaired import SavedResult
+    from inferlab.records.comparison import GenerationComparison
+
+    _Compared: TypeAlias = Comparison | ComparisonSweep | GenerationComparison
 
 _HELP = f"""Is B faster than A? Both are measured interleaved, in fresh processes.
 
@@ -71,41 +74,47 @@ def command(
     models: tuple[str, ...], layers: bool, strict: bool, fail_if: str | None, work: Work, **given: Any
 ) -> int:
     """Parse, compare, show."""
+    from inferlab.lab.comparison import arm_plans
+    from inferlab.views import flat
+    from inferlab.views.profile_tables import diff_blocks
+
     own = [_settings(given.pop(name)) for name in ("only_a", "only_b")]
-    chosen = given_values(click.get_current_context(), given)
+    plans: Sequence[Plan] = ()
     with work.lab() as lab:
-        if not _are_saved(models, lab) and _concerns_tokens(models, chosen, own):
+        if any(flat.is_file(name) or lab.has_entry(name) for name in models):
+            if layers:
+                raise BadInput(
+                    "Layers are those of models that are measured now: name the models, not saved results."
+                )
+            compared: _Compared = lab.compare_saved(*_saved_results(models, lab), given["margin"])
+        elif _concerns_tokens(models, chosen := given_values(given), own):
             if layers:
                 raise BadInput("The layers of a model that generates tokens are not compared: leave out --layers.")
             compared = _compare_generations(models, chosen, own, lab, work)
-            work.show(compared)
-            return work.exit_code(generation_exit_code(compared, fail_if, strict))
-        plans, comparison = _compare(models, given, own, layers, lab, work)
-        work.show(comparison)
-        if layers and not comparison.interrupted:
-            _show_layers(plans, given["time"], lab, work)
-    return work.exit_code(exit_code(comparison, fail_if, strict))
+        else:
+            plans = arm_plans(models, given, own)
+            work.need_engines(engine for plan in plans for engine in plan.engines)
+            compared = lab.compare(*plans, given["time"], given["margin"], work.log, fresh=given["fresh"])
+        work.show(compared)
+        if layers and not compared.interrupted:
+            diff = lab.compare_layers(plans[0], plans[1], given["time"] / 2, work.log)
+            show_blocks(diff_blocks(diff), below=True)
+    return work.exit_code(exit_code(compared, fail_if, strict))
 
 
-def _show_layers(plans: Sequence[Plan], time_s: float, lab: Lab, work: Work) -> None:
-    """The layers that differ, of profiles of both arms."""
-    from inferlab.views.profile_tables import diff_blocks
-
-    diff = lab.compare_layers(plans[0], plans[1], time_s / 2, work.log)
-    click.echo()
-    show_blocks(diff_blocks(diff))
-
-
-def _are_saved(models: Sequence[str], lab: Lab) -> bool:
-    """Whether any of them is a saved result rather than a model."""
+def _saved_results(models: Sequence[str], lab: Lab) -> tuple[list[SavedResult], list[SavedResult]]:
+    """What was measured before, of two files or entries of the store."""
     from inferlab.views import flat
 
-    return any(flat.is_file(name) or lab.has_entry(name) for name in models)
+    if len(models) != 2 or not all(flat.is_file(name) or lab.has_entry(name) for name in models):
+        raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
+    a, b = (flat.load_all(name) if flat.is_file(name) else lab.saved_results(name) for name in models)
+    return a, b
 
 
 def _concerns_tokens(models: Sequence[str], chosen: dict[str, Any], own: Sequence[dict[str, Any]]) -> bool:
     """Whether the arms generate tokens."""
-    from inferlab.lab.generation_results import concerns_tokens
+    from inferlab.lab.generation import concerns_tokens
 
     engines = tuple(engine for values in (chosen, *own) for engine in values.get("engine", ()))
     named = [str(settings["model"]) for settings in own if "model" in settings]
@@ -116,7 +125,7 @@ def _compare_generations(
     models: Sequence[str], chosen: dict[str, Any], own: Sequence[dict[str, Any]], lab: Lab, work: Work
 ) -> GenerationComparison:
     """How fast both arms generate the same tokens."""
-    from inferlab.lab.generation_results import generation_arms
+    from inferlab.lab.generation import generation_arms
     from inferlab.options.generation import generation_values
 
     values = generation_values("compare", chosen)
@@ -125,35 +134,6 @@ def _compare_generations(
     return lab.compare_generations(
         *plans, values["metric"], values["time"], values["margin"], work.log, fresh=values["fresh"]
     )
-
-
-def _compare(
-    models: tuple[str, ...],
-    given: dict[str, Any],
-    own: Sequence[dict[str, Any]],
-    layers: bool,
-    lab: Lab,
-    work: Work,
-) -> tuple[Sequence[Plan], Comparison | ComparisonSweep]:
-    """The plans of both arms, none where saved results are compared, and what came out."""
-    from inferlab.lab.comparison import arm_plans
-    from inferlab.views import flat
-
-    in_files = [flat.is_file(name) for name in models]
-    are_saved = [in_file or lab.has_entry(name) for in_file, name in zip(in_files, models, strict=True)]
-    if any(are_saved):
-        if layers:
-            raise BadInput("Layers are those of models that are measured now: name the models, not saved results.")
-        if are_saved != [True, True]:
-            raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-        a, b = (
-            flat.load_all(name) if in_file else lab.saved_results(name)
-            for in_file, name in zip(in_files, models, strict=True)
-        )
-        return (), lab.compare_saved(a, b, given["margin"])
-    plans = arm_plans(models, given, own)
-    work.need_engines(engine for plan in plans for engine in plan.engines)
-    return plans, lab.compare(*plans, given["time"], given["margin"], work.log, fresh=given["fresh"])
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -182,28 +162,24 @@ def _pair(pair: str) -> tuple[str, str]:
     return name.strip().lstrip("-").replace("-", "_"), value
 
 
-def _read(option: Option, given: str | list[str]) -> Any:
+def _read(option: Option, value: str | list[str]) -> Any:
     try:
-        return option.read(given)
+        return option.read(value)
     except ValueError as error:
-        raise BadInput(f"{option.keyword}={given if isinstance(given, str) else given[-1]}: {error}") from None
+        raise BadInput(f"{option.keyword}={value if isinstance(value, str) else value[-1]}: {error}") from None
 
 
-def exit_code(compared: Comparison | ComparisonSweep, fail_if: str | None, strict: bool) -> int:
+def exit_code(compared: _Compared, fail_if: str | None, strict: bool) -> int:
     """What a comparison means for a pipeline."""
-    results = [compared] if isinstance(compared, Comparison) else compared.results
     if compared.interrupted:
         return 130
-    if strict and any(result.outputs_match is not True for result in results):
-        return 5
+    results = compared.results if isinstance(compared, ComparisonSweep) else [compared]
+    for result in results if strict else ():
+        if isinstance(result, Comparison):
+            code = 0 if result.outputs_match is True else 5
+        else:
+            code = strict_code(result.agreements)
+        if code:
+            return code
     verdicts = {result.verdict for result in results} if fail_if else set()
     return 1 if "slower" in verdicts else 4 if "inconclusive" in verdicts else 0
-
-
-def generation_exit_code(compared: GenerationComparison, fail_if: str | None, strict: bool) -> int:
-    """What a comparison of generations means for a pipeline."""
-    if compared.interrupted:
-        return 130
-    if strict and (code := strict_agreement(compared.agreements)):
-        return code
-    return {"slower": 1, "inconclusive": 4}.get(compared.verdict, 0) if fail_if else 0

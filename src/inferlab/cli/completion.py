@@ -7,7 +7,7 @@ import sys
 import click
 from click.shell_completion import get_completion_class
 
-from inferlab.cli.terminal import unescaped
+from inferlab.cli import unescaped
 
 _INSTALL = {
     "bash": 'eval "$(inferlab completion bash)"   # in ~/.bashrc',

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferlab.cli.command import export_option
-from inferlab.cli.terminal import Log, unescaped
+from inferlab.cli import unescaped
+from inferlab.cli.command import Log, export_option
 
 if TYPE_CHECKING:
     from inferlab.records import FactState
@@ -31,10 +31,8 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     """Report whether this machine is fit for measuring: what disturbs, what cannot be read, and what to do."""
     from inferlab.lab import Lab
     from inferlab.machine.conditions import examine
-    from inferlab.views import doctor, files
+    from inferlab.views import doctor, results
 
-    if export_path:
-        files.check_writable(export_path)
     facts = examine()
     if measure:
         with Log(quiet) as log:
@@ -43,7 +41,7 @@ def command(export_path: Path | None, measure: bool, quiet: bool) -> None:
     for line in doctor.lines(facts, width, _paint):
         click.echo(line, file=unescaped(sys.stdout))
     if export_path:
-        files.write(export_path, doctor.render(facts, export_path.suffix.lower()))
+        results.write(export_path, doctor.render(facts, export_path.suffix.lower()))
         click.echo(f"Saved to {export_path}", err=True)
 
 

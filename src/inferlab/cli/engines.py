@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferlab.cli.terminal import Log
+from inferlab.cli import unescaped
+from inferlab.cli.command import Log, agree
+from inferlab.units import one_line, plural
 
 if TYPE_CHECKING:
     from inferlab.engines.environments import InstalledEnvironment
@@ -48,16 +50,13 @@ def _show(as_json: bool, everything: bool = False) -> None:
     from inferlab.engines import environments, registry
 
     engines = registry.list_engines(releases=everything)
-    there = environments.installed() if everything else []
+    folders = environments.installed() if everything else []
     if as_json:
-        click.echo(_json(engines, there))
+        click.echo(_json(engines, folders))
         return
-    if sys.stdout.isatty():
-        _print_table(engines)
-    else:
-        click.echo(_text(engines))
+    (_draw_table if sys.stdout.isatty() else _print_table)(engines)
     if everything:
-        click.echo("".join(f"\n{line}" for line in _size_lines(there)))
+        click.echo("".join(f"\n{line}" for line in _size_lines(folders)))
 
 
 @command.command("install")
@@ -77,7 +76,7 @@ def install(name: str, python: str | None, yes: bool, reinstall: bool) -> None:
         return
     environments.refuse_elsewhere(name)
     if spec.licence:
-        _agree(spec, yes)
+        _agree_to_licence(spec, yes)
     environments.install(name, python, listener=Log(quiet=False), reinstall=reinstall)
     click.echo(f"Engine '{spec.name}' {spec.version} is installed in {spec.folder}.")
 
@@ -98,9 +97,7 @@ def remove(name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def prune(unused_for: float, dry_run: bool, yes: bool) -> None:
     """Remove the environments of releases that were not used for a while."""
-    from inferlab.cli.terminal import agree
     from inferlab.engines import environments
-    from inferlab.units import plural
 
     old = environments.unused_for(unused_for)
     if not old:
@@ -116,56 +113,50 @@ def prune(unused_for: float, dry_run: bool, yes: bool) -> None:
             click.echo(f"Removed {folder}.")
 
 
-def _size_lines(there: list[InstalledEnvironment]) -> list[str]:
+def _size_lines(environments: list[InstalledEnvironment]) -> list[str]:
     """What each environment takes, and all of them together."""
     import time
 
-    now, total = time.time(), sum(one.size_bytes for one in there)
+    now, total = time.time(), sum(folder.size_bytes for folder in environments)
     lines = [
-        f"{one.engine}: {one.size_bytes / 1e6:.0f} MB, used {max(0.0, now - one.last_used) / 86400:.0f} days ago"
-        for one in there
+        f"{folder.engine}: {folder.size_bytes / 1e6:.0f} MB, "
+        f"used {max(0.0, now - folder.last_used) / 86400:.0f} days ago"
+        for folder in environments
     ]
     return [*lines, f"Environments: {total / 1e6:.0f} MB in all."]
 
 
-def _agree(spec: EnvironmentSpec, yes: bool) -> None:
+def _agree_to_licence(spec: EnvironmentSpec, yes: bool) -> None:
     """Show the licence, and ask on a terminal unless the user has agreed already."""
-    from inferlab.errors import BadInput
-
     click.echo(f"{spec.name} {spec.version}: {spec.licence}", err=True)
     click.echo(spec.licence_summary, err=True)
     click.echo(f"It takes about {spec.size_bytes / 1e6:.0f} MB in {spec.folder}.", err=True)
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadInput(
-            f"Installing '{spec.name}' needs your agreement to its licence, and there is no terminal to ask on. "
-            "Agree to it with: --yes"
-        )
-    try:
-        agreed = click.confirm("Do you agree to the licence?", err=True)
-    except click.Abort:
-        raise KeyboardInterrupt from None
-    if not agreed:
-        raise BadInput(f"Engine '{spec.name}' was not installed, because its licence was not agreed to.")
+    agree(
+        "Do you agree to the licence?",
+        yes,
+        f"Installing '{spec.name}' needs your agreement to its licence, and there is no terminal to ask on. "
+        "Agree to it with: --yes",
+        f"Engine '{spec.name}' was not installed, because its licence was not agreed to.",
+    )
 
 
-def _json(engines: list[EngineInfo], there: list[InstalledEnvironment]) -> str:
+def _json(engines: list[EngineInfo], environments: list[InstalledEnvironment]) -> str:
     import json
     from dataclasses import asdict
 
     content: dict[str, object] = {"format": JSON_FORMAT, "engines": [asdict(engine) for engine in engines]}
-    if there:
+    if environments:
         content["environments"] = [
-            {"engine": one.engine, "folder": str(one.folder), "size_bytes": one.size_bytes} for one in there
+            {"engine": folder.engine, "folder": str(folder.folder), "size_bytes": folder.size_bytes}
+            for folder in environments
         ]
     return json.dumps(content, indent=2)
 
 
-def _cells(one: EngineInfo) -> tuple[str, ...]:
-    runs, can = ", ".join(one.kinds), ", ".join(one.capabilities)
-    cells = (one.name, one.version, one.state, runs, can, one.environment if one.state == "ready" else "")
-    return tuple(cell or "-" for cell in cells)
+def _cells(engine: EngineInfo) -> tuple[str, ...]:
+    runs, can = ", ".join(engine.kinds), ", ".join(engine.capabilities)
+    environment = engine.environment if engine.state == "ready" else ""
+    return tuple(cell or "-" for cell in (engine.name, engine.version, engine.state, runs, can, environment))
 
 
 def _troubles(engines: list[EngineInfo]) -> list[str]:
@@ -177,22 +168,17 @@ def _troubles(engines: list[EngineInfo]) -> list[str]:
     ]
 
 
-def _text(engines: list[EngineInfo]) -> str:
-    rows = [_HEADINGS, *map(_cells, engines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return "\n".join([*lines, *(["", *_troubles(engines)] if _troubles(engines) else [])])
-
-
 def _print_table(engines: list[EngineInfo]) -> None:
+    from inferlab.views.tables import aligned
+
+    lines = aligned([_HEADINGS, *map(_cells, engines)], range(len(_HEADINGS)))
+    click.echo("\n".join([*lines, *(["", *_troubles(engines)] if _troubles(engines) else [])]))
+
+
+def _draw_table(engines: list[EngineInfo]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from inferlab.cli.terminal import unescaped
-    from inferlab.units import one_line
 
     table = Table(*_HEADINGS, box=None, header_style="bold", pad_edge=False)
     colours = {"ready": "green", "missing": "yellow", "broken": "red"}

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from inferlab.cli.command import opened, store_option
-from inferlab.cli.terminal import Log
+from inferlab.cli.command import Log, given_flags, opened, store_option
 from inferlab.errors import BadInput
+from inferlab.units import plural, size
 
 _HELP = """Write a PyTorch model as ONNX, or entries of the store as a file.
 
@@ -27,17 +26,8 @@ installed beside each engine; inferlab rerun measures it on another machine."""
 _TIMEOUT = "Seconds after which an export counts as hung."
 _ENTRIES = (".jsonl", ".jsonl.gz")
 _BUNDLE = ".zip"
-# What only the one use takes, by parameter: the option as it is written.
-_OF_MODELS = {
-    "opset": "--opset",
-    "exporter": "--exporter",
-    "batch_size": "--batch_size",
-    "sequence_length": "--sequence_length",
-    "static": "--static",
-    "timeout": "--timeout",
-}
-_OF_ENTRIES = {"store_url": "--store"}
-_OF_BUNDLES = {"no_model": "--no-model"}
+# What only the one use takes, by parameter.
+_OF_MODELS = ("opset", "exporter", "batch_size", "sequence_length", "static", "timeout")
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 
 
@@ -70,12 +60,12 @@ def command(
     no_model: bool,
     store_url: str | None,
     quiet: bool,
-    **given: Any,
+    **settings: Any,
 ) -> None:
     """Write a model, entries, or a bundle."""
     is_bundle = output.lower().endswith(_BUNDLE)
     if not is_bundle:
-        _refuse_options(ctx, _OF_BUNDLES, f"bundles, files that end in {_BUNDLE}")
+        _refuse_options(ctx, ("no_model",), f"bundles, files that end in {_BUNDLE}")
     if is_bundle:
         _refuse_options(ctx, _OF_MODELS, f"turning a model into ONNX, and {output} is a bundle")
         _export_bundle(ctx, what, Path(output), not no_model, store_url, quiet)
@@ -83,14 +73,14 @@ def command(
         _refuse_options(ctx, _OF_MODELS, f"turning a model into ONNX, and {output} takes entries of the store")
         _export_entries(what, Path(output), store_url, quiet)
     else:
-        _refuse_options(ctx, _OF_ENTRIES, "exporting entries, to a file that ends in .jsonl or .jsonl.gz")
-        _export_model(_only_model(ctx, what), output, quiet, **given)
+        _refuse_options(ctx, ("store_url",), "exporting entries, to a file that ends in .jsonl or .jsonl.gz")
+        _export_model(_only_model(ctx, what), output, quiet, **settings)
 
 
-def _refuse_options(ctx: click.Context, options: dict[str, str], use: str) -> None:
-    for name, option in options.items():
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise BadInput(f"The option {option} is for {use}.")
+def _refuse_options(ctx: click.Context, options: tuple[str, ...], use: str) -> None:
+    for name, flag in given_flags(ctx).items():
+        if name in options:
+            raise BadInput(f"The option {flag} is for {use}.")
 
 
 def _only_model(ctx: click.Context, what: tuple[str, ...]) -> str:
@@ -107,13 +97,11 @@ def _only_model(ctx: click.Context, what: tuple[str, ...]) -> str:
 
 
 def _export_entries(ids: tuple[str, ...], path: Path, store_url: str | None, quiet: bool) -> None:
-    from inferlab.units import plural, size
-
-    for one in ids:
-        if not _ID_LETTERS.issuperset(one):
+    for entry_id in ids:
+        if not _ID_LETTERS.issuperset(entry_id):
             raise BadInput(
-                f"'{one}' is not an id in the store (see: inferlab history). To turn a model into ONNX, give -o a "
-                "name that ends in .onnx."
+                f"'{entry_id}' is not an id in the store (see: inferlab history). To turn a model into ONNX, give "
+                "-o a name that ends in .onnx."
             )
     _check_writable(path)
     with opened(store_url) as store:
@@ -130,7 +118,6 @@ def _export_bundle(
     ctx: click.Context, ids: tuple[str, ...], path: Path, with_model: bool, store_url: str | None, quiet: bool
 ) -> None:
     from inferlab.lab.bundles import write_bundle
-    from inferlab.units import size
 
     if len(ids) != 1:
         raise click.UsageError("A bundle holds one benchmark. Give one ID, as inferlab history lists it.", ctx)
@@ -177,17 +164,7 @@ def _write(path: Path, lines: Iterable[bytes]) -> int:
     return count
 
 
-def _export_model(
-    model: str,
-    output: str,
-    quiet: bool,
-    opset: int | None,
-    exporter: str,
-    batch_size: int,
-    sequence_length: int,
-    static: bool,
-    timeout: float,
-) -> None:
+def _export_model(model: str, output: str, quiet: bool, static: bool, **settings: Any) -> None:
     from inferlab.model.export import export_to_onnx
 
     with Log(quiet) as log:
@@ -196,26 +173,14 @@ def _export_model(
             from inferlab.model.hub import fetch_transformers
 
             source = str(fetch_transformers(model.removeprefix("hf:"), log))
-        exported = export_to_onnx(
-            source,
-            output,
-            opset=opset,
-            dynamic=not static,
-            exporter=exporter,  # type: ignore[arg-type]
-            batch_size=batch_size,
-            sequence_length=sequence_length,
-            timeout=timeout,
-            listener=log,
-        )
+        exported = export_to_onnx(source, output, dynamic=not static, listener=log, **settings)
     if quiet:
         click.echo(exported.path)
         return
-    inputs = ", ".join(f"{one.name} {one.dtype}{_dims(one.dims)}" for one in exported.inputs)
-    outputs = ", ".join(f"{one.name} {one.dtype}{_dims(one.dims)}" for one in exported.outputs)
     click.echo(f"Written: {exported.path} ({exported.size_bytes / 1e6:.3g} MB)")
     click.echo(f"Opset: {exported.opset} ({exported.exporter} exporter), {exported.precision}")
-    click.echo(f"Inputs: {inputs}")
-    click.echo(f"Outputs: {outputs}")
+    for label, specs in (("Inputs", exported.inputs), ("Outputs", exported.outputs)):
+        click.echo(f"{label}: " + ", ".join(f"{spec.name} {spec.dtype}{_dims(spec.dims)}" for spec in specs))
     click.echo(f"Largest relative error against eager PyTorch: {exported.error:.2g}")
     click.echo(f"Next: inferlab benchmark {exported.path}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferlab.cli.command import MODELS, Command, DeclaredValue, Work, measures, strict_option
+from inferlab.cli.command import MODELS, Command, DeclaredValue, Work, WritableFile, measures, strict_option
 from inferlab.cli.compare import exit_code
 from inferlab.errors import BadInput
 from inferlab.options.plan import COMPARISON
@@ -45,10 +45,8 @@ _FAIL_IF = "slower: exit 1 if a cell is slower, 4 if one is inconclusive. never:
 @click.option("-t", "--time", "time_s", type=float, default=60.0, show_default=True, help=_TIME)
 @click.option("--margin", type=DeclaredValue(COMPARISON["margin"]), default="3%", show_default=True, help=_MARGIN)
 @click.option("--fail-if", type=click.Choice(["slower", "never"]), default="slower", help=_FAIL_IF)
-@click.option("--summary", "summary_path", type=click.Path(path_type=Path), metavar="FILE.md", help=_SUMMARY)
-@click.option(
-    "--junit", "junit_path", type=click.Path(path_type=Path), metavar="FILE.xml", help="Write JUnit XML."
-)
+@click.option("--summary", "summary_path", type=WritableFile(), metavar="FILE.md", help=_SUMMARY)
+@click.option("--junit", "junit_path", type=WritableFile(), metavar="FILE.xml", help="Write JUnit XML.")
 @strict_option
 @measures
 def command(
@@ -65,25 +63,21 @@ def command(
 ) -> int:
     """Measure, show, write, and say whether it holds."""
     from inferlab.lab.gate import against_baseline
-    from inferlab.views import files
 
-    for path in (summary_path, junit_path):
-        if path is not None:
-            files.check_writable(path)
     with work.lab() as lab:
-        held = _baseline(baseline, model, lab, work)
-        if held.only_saved:
-            work.log.say(f"The baseline is not measured again: {held.only_saved}")
+        reference = _baseline(baseline, model, lab, work)
+        if reference.only_saved:
+            work.log.say(f"The baseline is not measured again: {reference.only_saved}")
         else:
-            work.need_engines(held.plan.engines)
-        work.need_engines([engine or held.engine])
-        sweep = against_baseline(lab, model, engine, held, time_s, margin, work.log)
+            work.need_engines(reference.plan.engines)
+        work.need_engines([engine or reference.engine])
+        sweep = against_baseline(lab, model, engine, reference, time_s, margin, work.log)
     work.show(sweep)
     fails = ("slower",) if fail_if == "slower" else ()
     _write(sweep, model, fails, summary_path, junit_path, work)
     code = exit_code(sweep, "slower" if fails else None, strict)
     # Cells that only one of two saved results has are no failure.
-    return work.exit_code(3 if code in (0, 4) and sweep.failures and not held.only_saved else code)
+    return work.exit_code(3 if code in (0, 4) and sweep.failures and not reference.only_saved else code)
 
 
 def _baseline(name: str, model: str, lab: Lab, work: Work) -> Baseline:
@@ -95,8 +89,8 @@ def _baseline(name: str, model: str, lab: Lab, work: Work) -> Baseline:
         return gate.baseline_of_bundle(lab.store, Path(name), work.log)
     if flat.is_file(name):
         return gate.baseline_of_results(flat.load_all(name), name)
-    if (held := gate.baseline_of_branch(lab.store, name, model, work.log)) is not None:
-        return held
+    if (saved := gate.baseline_of_branch(lab.store, name, model, work.log)) is not None:
+        return saved
     if lab.has_entry(name):
         return gate.baseline_of_entry(lab.store, name, work.log)
     raise BadInput(
@@ -113,16 +107,16 @@ def _write(
     junit_path: Path | None,
     work: Work,
 ) -> None:
-    from inferlab.views import files
-    from inferlab.views.gate import junit, summary
+    from inferlab.views import results
+    from inferlab.views.comparison import gate_summary, junit
 
-    for path, text in ((summary_path, summary(sweep, model)), (junit_path, junit(sweep, model, fails))):
+    for path, text in ((summary_path, gate_summary(sweep, model)), (junit_path, junit(sweep, model, fails))):
         if path is not None:
-            files.write(path, text)
+            results.write(path, text)
             work.log.say(f"Saved to {path}")
     if step := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(step).open("a", encoding="utf-8") as file:
-                file.write(summary(sweep, model))
+                file.write(gate_summary(sweep, model))
         except OSError as error:
             work.log.say(f"The summary of this step could not be written: {error.strerror or error}.")

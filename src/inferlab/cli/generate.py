@@ -6,23 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.capacity import search_rate
+from inferlab.cli.capacity import show_capacity
 from inferlab.cli.command import (
     Command,
     Work,
     declared_options,
-    given_options,
     measures,
     plan_option,
+    resumed,
+    show_blocks,
+    show_plan,
+    strict_code,
     strict_option,
+    sweep_code,
 )
-from inferlab.cli.terminal import show_blocks
 from inferlab.errors import BadInput
 from inferlab.options.generation import GENERATION, make_generation_plan
 from inferlab.options.plan import LABELS
 
 if TYPE_CHECKING:
-    from inferlab.records.generation import GenerationSweep
+    from inferlab.records.generation import GenerationPlan, GenerationSweep
 
 _HELP = """Measure how fast MODEL generates tokens.
 
@@ -39,8 +42,6 @@ MODEL is a GGUF file or an https:// URL of one, a Hugging Face folder of a langu
 ONNX with past and present (a file or a folder), a folder of ONNX Runtime GenAI or of OpenVINO GenAI, or a built-in
 demo:llama, demo:llama_tiny, demo:bart or demo:bart_tiny."""
 _RESUME = "Resume an interrupted generation: the newest, or the one with this id."
-# What may be said beside --resume: all else is fixed already.
-_WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_save")
 
 
 @click.command("generate", cls=Command, help=_HELP)
@@ -54,72 +55,42 @@ _WITH_RESUME = ("resume", "quiet", "strict", "export_path", "store_url", "no_sav
 @measures
 def command(model: str | None, dry_run: bool, resume: str | None, strict: bool, work: Work, **values: Any) -> int:
     """Parse, measure, show."""
-    for name in given_options(click.get_current_context(), _WITH_RESUME) if resume is not None else ():
-        raise BadInput(f"--resume continues what was planned, so {name} cannot be given with it.")
-    if model is None and resume is None:
-        raise BadInput("No model was named. Try: inferlab generate demo:llama")
+    resumes = resumed(click.get_current_context(), model, resume, "generate demo:llama")
     plan = make_generation_plan(model or "", values)
     searches = plan.scenario == "server" and bool(plan.slo) and plan.rates == (None,)
-    if dry_run and resume is None:
+    if dry_run and not resumes:
         if searches:
             raise BadInput("--dry-run shows cells, and a search for the highest rate has none: give a --rate.")
-        return _tell_cells(model or "", values, work)
+        return _show_plan(plan, work)
     with work.lab() as lab:
-        if resume is not None:
-            sweep = lab.resume_generation(resume or None, work.log)
-        elif searches:
-            return search_rate(plan, values["attainment"], strict, lab, work)
-        else:
-            sweep = lab.generate(plan, work.log)
+        if searches and not resumes:
+            return show_capacity(lab.generation_capacity(plan, values["attainment"], work.log), strict, work)
+        sweep = lab.resume_generation(resume or None, work.log) if resumes else lab.generate(plan, work.log)
     return show_generation(sweep, strict, work)
 
 
 def show_generation(sweep: GenerationSweep, strict: bool, work: Work) -> int:
     """Show what was measured, and say where it is saved; returns the exit code."""
+    from inferlab.measure.generation.stats import worst_agreement
+
     work.show(sweep)
-    code, problem = _exit_code(sweep, strict)
-    if problem:
-        click.echo(f"inferlab: {problem}", err=True)
+    code = sweep_code(sweep.outcomes)
+    if strict and not code:
+        code = strict_code([worst_agreement([run for outcome in sweep.outcomes for run in outcome.runs])])
     work.say_saved(sweep.id)
     if code == 130 and sweep.id:
         work.log.say(f"Next: inferlab generate --resume {sweep.id}")
     return work.exit_code(code)
 
 
-def _tell_cells(model: str, values: dict[str, Any], work: Work) -> int:
+def _show_plan(plan: GenerationPlan, work: Work) -> int:
     """What the model is, what would be measured, and how long that takes at least."""
     from inferlab.lab import Lab
-    from inferlab.units import plural
     from inferlab.views.generation import model_blocks
     from inferlab.views.text import generation_label
 
     with work.log:
-        sweep = Lab().planned_generation(make_generation_plan(model, values), work.log)
+        sweep = Lab().planned_generation(plan, work.log)
     show_blocks(model_blocks(sweep.model))
-    for number, outcome in enumerate(sweep.outcomes, 1):
-        click.echo(f"{number}. {generation_label(outcome.cell)}")
-    minutes = len(sweep.outcomes) * sweep.plan.time_s / 60
-    click.echo(
-        f"{plural(len(sweep.outcomes), 'cell')}, about {minutes:.1f} minutes, plus loading, warm-up and checks."
-    )
-    return 0
-
-
-def _exit_code(sweep: GenerationSweep, strict: bool) -> tuple[int, str]:
-    """The exit code, and why it is not 0."""
-    from inferlab.measure.generation.stats import worst_agreement
-    from inferlab.views.generation import agreement_text
-
-    states = [outcome.status for outcome in sweep.outcomes]
-    first = sweep.outcomes[0]
-    if len(states) == 1 and first.failure:
-        return 2 if first.failure.code == "refused" else 3, first.failure.message
-    if "cancelled" in states or "pending" in states:
-        done = states.count("done") + states.count("failed")
-        return 130, f"interrupted after {done} of {len(states)} cells" if len(states) > 1 else ""
-    if "failed" in states:
-        return 3, f"{states.count('failed')} of {len(states)} cells failed"
-    worst = worst_agreement([run for outcome in sweep.outcomes for run in outcome.runs])
-    if strict and worst.status != "match":
-        return 5, f"strict: the agreement is {agreement_text(worst)}"
-    return 0, ""
+    labels = [generation_label(outcome.cell) for outcome in sweep.outcomes]
+    return show_plan(labels, sweep.plan.time_s, "loading, warm-up and checks")

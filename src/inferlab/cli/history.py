@@ -9,7 +9,7 @@ from typing import get_args
 
 import click
 
-from inferlab.cli.command import declared_options, opened, store_option
+from inferlab.cli.command import declared_options, opened, show_blocks, store_option
 from inferlab.options.plan import LABELLED
 from inferlab.records import Status
 from inferlab.store import Entry
@@ -59,17 +59,17 @@ def command(
     if series:
         _print_series(model, engine, label, store_url, as_json)
         return
-    name, found = "", list[Entry]()
+    name, entries = "", list[Entry]()
     try:
         with opened(store_url) as store:
             name = store.name
             # One more than is shown tells whether there is another page.
-            found = store.history(limit + 1, before, model, engine, status, labels=label)
+            entries = store.history(limit + 1, before, model, engine, status, labels=label)
     except NoStore:
         # Where nothing was saved yet there is nothing to list; one that was named and is not there is a mistake.
         if store_url or os.environ.get("INFERLAB_STORE"):
             raise
-    page, older = found[:limit], found[limit:]
+    page, older = entries[:limit], entries[limit:]
     if as_json:
         click.echo(render.to_json(page, page[-1].id if older else None))
         return
@@ -80,7 +80,7 @@ def command(
     else:
         click.echo(f"Nothing is saved yet{name and f' in {name}'}. {_BEGIN}", err=True)
     if older:
-        given = {
+        options = {
             "-n": "" if limit == _PAGE else str(limit),
             "--model": model,
             "--engine": engine,
@@ -89,8 +89,8 @@ def command(
             "--store": "URL" if ":***@" in name else store_url,
             "--before": page[-1].id,
         }
-        more = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
-        more[-1:-1] = [f"--label {shlex.quote('='.join(one))}" for one in label]
+        more = [f"{option} {shlex.quote(value)}" for option, value in options.items() if value]
+        more[-1:-1] = [f"--label {shlex.quote('='.join(pair))}" for pair in label]
         click.echo(f"Older ones: inferlab history {' '.join(more)}", err=True)
 
 
@@ -101,18 +101,17 @@ def _print_series(
     store_url: str | None,
     as_json: bool,
 ) -> None:
-    from inferlab.cli.terminal import show_blocks
     from inferlab.lab.tracking import TrendRequest, find_series
     from inferlab.views import trend as view
-    from inferlab.views.content import dumps
+    from inferlab.views.results import dumps
 
     with opened(store_url) as store:
         request = TrendRequest(model, labels=labels)
-        found = find_series(store, request, lambda cell: engine is None or cell.engine == engine)
+        trend = find_series(store, request, lambda cell: engine is None or cell.engine == engine)
     if as_json:
-        click.echo(dumps(view.content(found)), nl=False)
-    elif found.series:
-        show_blocks([view.overview(found.series)])
+        click.echo(dumps(view.content(trend)), nl=False)
+    elif trend.series:
+        show_blocks([view.overview(trend.series)])
     else:
         click.echo("No finished benchmark matches. See all with: inferlab history", err=True)
 

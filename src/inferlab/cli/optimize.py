@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.command import MODELS, Command, Work, declared_options, measures
+from inferlab.cli.command import MODELS, Command, Log, Work, WritableFile, declared_options, measures
 from inferlab.errors import BadInput
 from inferlab.options.optimization import VERSION
 from inferlab.options.plan import make_plan
 
 if TYPE_CHECKING:
-    from inferlab.cli.terminal import Log
     from inferlab.records.optimization import Front, Optimization
 
 _HELP = f"""Make an optimised version of MODEL, measure it against the original, and say what it cost.
@@ -38,7 +37,7 @@ _PLOT = "Draw what the search found, as .html or .png."
 @click.argument("model")
 @click.option("-o", "--output", "out", required=True, metavar="FILE", help="The ONNX file to write.")
 @declared_options("optimize", VERSION)
-@click.option("--plot", "plot_path", type=click.Path(path_type=Path), help=_PLOT)
+@click.option("--plot", "plot_path", type=WritableFile(), help=_PLOT)
 @click.option("--strict", is_flag=True, help=_STRICT)
 @measures
 def command(model: str, out: str, plot_path: Path | None, strict: bool, work: Work, **values: Any) -> int:
@@ -46,30 +45,32 @@ def command(model: str, out: str, plot_path: Path | None, strict: bool, work: Wo
     from inferlab.optimizing.recipe import version_options
     from inferlab.views import charts, results, tables
 
-    asked = version_options(values, out)
+    version = version_options(values, out)
     if plot_path:
-        if asked.goal is None:
+        if version.goal is None:
             raise BadInput("--plot belongs to a search: give a --goal.")
         charts.check_ending(plot_path)
-        results.check_writable(plot_path)
     # The first engine is the one that a profile is made on.
     plan = make_plan(model, {**values, "engine": values["engine"][:1]}, timed=False)
     front: Front | None = None
-    found: Optimization | None = None
+    optimization: Optimization | None = None
     with work.lab() as lab:
-        if asked.goal is None:
-            found = lab.optimize(plan, asked, work.log)
+        if version.goal is None:
+            optimization = lab.optimize(plan, version, work.log)
         else:
-            front, found = lab.reach(plan, asked, work.log, values["nearest"])
-    record = found or front
+            front, optimization = lab.reach(plan, version, work.log, values["nearest"])
+    record = optimization or front
     if record:
-        work.show(record, tables.spaced(*(results.view_of(one).blocks() for one in (front, found) if one)))
+        work.show(
+            record,
+            tables.spaced(*(results.view_of(result).blocks() for result in (front, optimization) if result)),
+        )
     if front and plot_path:
         _draw(front, plot_path, work.log)
-    if found:
-        work.say_saved(found.id)
-        work.log.say(f"Next: {_suggestion(found)}")
-    return work.exit_code(_exit_code(front, found, strict))
+    if optimization:
+        work.say_saved(optimization.id)
+        work.log.say(f"Next: {_suggestion(optimization)}")
+    return work.exit_code(_exit_code(front, optimization, strict))
 
 
 def _draw(front: Front, path: Path, log: Log) -> None:
@@ -83,27 +84,30 @@ def _draw(front: Front, path: Path, log: Log) -> None:
         log.say(f"{path} was not written: no recipe was measured.")
 
 
-def _exit_code(front: Front | None, found: Optimization | None, strict: bool) -> int:
+def _exit_code(front: Front | None, optimization: Optimization | None, strict: bool) -> int:
     """1 where the goal is missed by the second measurement, or by all that was tried; 4 where that is open."""
     from inferlab.optimizing.build import FAR_OFF
     from inferlab.optimizing.pareto import outcome
 
-    if (front and front.interrupted) or (found and found.interrupted):
+    if (front and front.interrupted) or (optimization and optimization.interrupted):
         return 130
     if front and outcome(front) == "missed":
         return 1
-    if found and found.problems:
+    if optimization and optimization.problems:
         return 3
-    far_off = found is not None and any(finding.code == FAR_OFF for finding in found.findings)
-    wrong = found is not None and any(one.output_check.status == "mismatch" for one in found.measured)
+    far_off = optimization is not None and any(finding.code == FAR_OFF for finding in optimization.findings)
+    wrong = optimization is not None and any(
+        measured.output_check.status == "mismatch" for measured in optimization.measured
+    )
     if strict and (far_off or wrong):
         return 5
     return 4 if front and outcome(front) == "open" else 0
 
 
-def _suggestion(found: Optimization) -> str:
-    out = found.optimized.path
-    unsure = next((one for one in found.measured if one.verdict == "inconclusive"), None)
+def _suggestion(optimization: Optimization) -> str:
+    out = optimization.optimized.path
+    unsure = next((measured for measured in optimization.measured if measured.verdict == "inconclusive"), None)
     if unsure is not None:
-        return f"inferlab compare {found.model.source} {out} -e {unsure.engine} -s sync -t 60"
-    return f"inferlab benchmark {out} -e {found.measured[0].engine if found.measured else 'onnxruntime'}"
+        return f"inferlab compare {optimization.model.source} {out} -e {unsure.engine} -s sync -t 60"
+    engine = optimization.measured[0].engine if optimization.measured else "onnxruntime"
+    return f"inferlab benchmark {out} -e {engine}"

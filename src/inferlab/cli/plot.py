@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from inferlab.cli.command import store_option
+from inferlab.cli.command import WritableFile, store_option
 
 _HELP = """Draw results: time or throughput against batch size, sequence length or cores.
 
@@ -40,16 +40,15 @@ _OUTPUT = "The chart's file: .html opens offline in a browser; .png needs kaleid
 
 @click.command("plot", help=_HELP)
 @click.argument("results", nargs=-1, required=True, metavar="RESULT...")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help=_OUTPUT)
+@click.option("-o", "--output", required=True, type=WritableFile(), help=_OUTPUT)
 @click.option("--x", type=click.Choice(_X_CHOICES), help=_X)
 @click.option("--y", type=click.Choice(_Y_CHOICES), help=_Y)
 @store_option
 def command(results: tuple[str, ...], output: Path, x: str | None, y: str | None, store_url: str | None) -> None:
     """Read, draw, write."""
     from inferlab.plotting import plot
-    from inferlab.views import charts, files
+    from inferlab.views import charts
 
     charts.check_ending(output)
-    files.check_writable(output)
     charts.save(plot(*results, x=x, y=y, store=store_url), output)
     click.echo(f"Written: {output}")

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferlab.cli.command import MODELS, Command, Work, declared_options, given_options, measures
-from inferlab.cli.terminal import show_blocks
+from inferlab.cli.command import (
+    MODELS,
+    Command,
+    Work,
+    WritableFile,
+    declared_options,
+    given_flags,
+    measures,
+    show_blocks,
+)
 from inferlab.errors import BadInput
 from inferlab.options.optimization import PROFILE, make_profile
 from inferlab.options.plan import make_plan
@@ -41,42 +49,37 @@ _OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "exp
 @click.option("--no-check", "check", is_flag=True, flag_value=False, default=True, hidden=True)
 @click.option("--against", metavar="PROFILE", help=_AGAINST)
 @measures
-@click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write a report that opens offline.")
+@click.option("--html", "html_path", type=WritableFile(), help="Write a report that opens offline.")
 def command(model: str, against: str | None, html_path: Path | None, work: Work, **values: Any) -> int:
     """Parse, profile, show."""
-    from inferlab.views import results
     from inferlab.views.profile_tables import diff_blocks
 
-    if html_path:
-        results.check_writable(html_path)
     values["verify_estimate"] |= values.pop("verify_estimate_once")
     values["verify"] &= values.pop("check")
     with work.lab() as lab:
         other = lab.saved_profile(against) if against else None
         if lab.is_profile(model):
-            found = _read(lab, model)
+            profile = _read(lab, model)
         else:
-            found = lab.profile(make_plan(model, values, timed=False), make_profile(values), work.log)
-        work.show(found)
+            profile = lab.profile(make_plan(model, values, timed=False), make_profile(values), work.log)
+        work.show(profile)
         if other is not None:
-            click.echo()
-            show_blocks(diff_blocks(lab.layer_diff(other, found)))
+            show_blocks(diff_blocks(lab.layer_diff(other, profile)), below=True)
     if html_path:
-        work.write(html_path, found, ".html", "Report written to")
-    missing = found.problems or (found.performance and found.performance.problems)
-    return work.exit_code(130 if found.interrupted else 3 if missing else 0)
+        work.write(html_path, profile, ".html", "Report written to")
+    missing = profile.problems or (profile.performance and profile.performance.problems)
+    return work.exit_code(130 if profile.interrupted else 3 if missing else 0)
 
 
 def _read(lab: Lab, name: str) -> Profile:
     """A profile that was made before, with the estimate for the budget that is asked for now."""
     from inferlab.profiling.estimate import with_estimate
 
-    ctx = click.get_current_context()
-    for given in given_options(ctx, _OF_SAVED):
-        flags = next(param.opts for param in ctx.command.params if param.name == given)
+    flags = given_flags(click.get_current_context())
+    for option in (option for option in flags if option not in _OF_SAVED):
         raise BadInput(
-            f"{name} is a profile that was made before; {max(flags, key=len)} would need a new one. "
+            f"{name} is a profile that was made before; {flags[option]} would need a new one. "
             "Name the model to make it."
         )
-    found = lab.saved_profile(name)
-    return with_estimate(found, ctx.params["budget"]) if "budget" in given_options(ctx) else found
+    profile = lab.saved_profile(name)
+    return with_estimate(profile, click.get_current_context().params["budget"]) if "budget" in flags else profile

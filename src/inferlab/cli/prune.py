@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from inferlab.cli.command import opened, store_option
-from inferlab.cli.terminal import agree
+from inferlab.cli.command import agree, opened, store_option
+from inferlab.errors import BadInput
 
 
 @click.command("prune")
@@ -16,25 +16,24 @@ from inferlab.cli.terminal import agree
 @store_option
 def command(keep: int | None, older_than: float | None, dry_run: bool, yes: bool, store_url: str | None) -> None:
     """Remove old entries from the store; with both --keep and --older-than, only what neither protects."""
-    from inferlab.errors import BadInput
     from inferlab.units import plural
     from inferlab.views.history import heading
 
     if keep is None and older_than is None:
         raise BadInput("Say what to prune, such as: inferlab prune --keep 100, or: inferlab prune --older-than 90")
     with opened(store_url) as store:
-        gone = store.headings(store.prune(keep, older_than, dry_run=True))
-        if not gone:
+        old = store.headings(store.prune(keep, older_than, dry_run=True))
+        if not old:
             click.echo(f"Nothing to prune in {store.name}.", err=True)
             return
         if dry_run:
-            for one in gone:
-                click.echo(f"Would remove {heading(one)}")
+            for entry in old:
+                click.echo(f"Would remove {heading(entry)}")
             return
-        count = plural(len(gone), "entry", "entries")
+        count = plural(len(old), "entry", "entries")
         if not yes:
-            click.echo(f"Newest of them: {heading(gone[0])}", err=True)
+            click.echo(f"Newest of them: {heading(old[0])}", err=True)
         agree(f"Remove {count} from {store.name}?", yes)
-        named = {one.id: heading(one) for one in gone}
+        headings = {entry.id: heading(entry) for entry in old}
         for entry_id in store.prune(keep, older_than):
-            click.echo(f"Removed {named.get(entry_id, entry_id)}")
+            click.echo(f"Removed {headings.get(entry_id, entry_id)}")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from inferlab.cli.command import MODELS_OF_BOTH_KINDS, Command, Work, declared_options, given_values, measures
+from inferlab.cli.command import MODELS_OF_BOTH_KINDS, Command, Work, declared_options, measures, token_request
 from inferlab.options.generation import ONLY_GENERATION
 from inferlab.options.plan import PLAN, make_plan
 from inferlab.records import FleetRecommendation, Recommendation
+
+if TYPE_CHECKING:
+    from inferlab.records.recommendation import GenerationRecommendation
+
+    _Result: TypeAlias = Recommendation | FleetRecommendation | GenerationRecommendation
 
 _SLO = (
     'A latency objective, such as "p99<20ms" or "median<3ms", for the time of a batch when all streams are busy; '
@@ -31,33 +36,28 @@ engine, cores and batch size that generate most tokens per second.
 @measures
 def command(model: str, slo: str | None, work: Work, **values: Any) -> int:
     """Parse, search, show."""
-    from inferlab.lab.generation_results import concerns_tokens
     from inferlab.measure.queueing import parse_objective
 
-    given = given_values(click.get_current_context(), values)
-    if concerns_tokens([model], given, slo or ""):
-        return _of_generation(model, slo, work, given)
+    if request := token_request("recommend", model, slo, values):
+        plan, of_generation = request
+        with work.lab() as lab:
+            return _show(lab.recommend_generation(plan, of_generation["time"], work.log), work)
     objective = parse_objective(slo) if slo else None
     with work.lab() as lab:
-        found = lab.recommend(make_plan(model, values, timed=False), objective, values["time"], work.log)
-    work.show(found)
-    return 130 if found.interrupted else work.exit_code(0 if _measured(found) else 3)
+        return _show(
+            lab.recommend(make_plan(model, values, timed=False), objective, values["time"], work.log), work
+        )
 
 
-def _of_generation(model: str, slo: str | None, work: Work, given: dict[str, Any]) -> int:
-    from inferlab.options.generation import GENERATION, generation_values, make_generation_plan
-
-    values = generation_values("recommend", {**given, "slo": GENERATION["slo"].check(slo)})
-    with work.lab() as lab:
-        found = lab.recommend_generation(make_generation_plan(model, values), values["time"], work.log)
-    work.show(found)
-    if found.interrupted:
-        return 130
-    return work.exit_code(0 if any(outcome.runs for outcome in found.sweep.outcomes) else 3)
+def _show(result: _Result, work: Work) -> int:
+    work.show(result)
+    return 130 if result.interrupted else work.exit_code(0 if _measured(result) else 3)
 
 
-def _measured(found: Recommendation | FleetRecommendation) -> bool:
+def _measured(result: _Result) -> bool:
     """Whether any configuration could be measured."""
-    if isinstance(found, FleetRecommendation):
-        return not all(machine.failure for machine in found.machines)
-    return any(contender.rounds for contender in found.contenders)
+    if isinstance(result, FleetRecommendation):
+        return not all(machine.failure for machine in result.machines)
+    if isinstance(result, Recommendation):
+        return any(contender.rounds for contender in result.contenders)
+    return any(outcome.runs for outcome in result.sweep.outcomes)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from inferlab.cli.command import opened, store_option
-from inferlab.cli.terminal import agree
+from inferlab.cli.command import agree, opened, store_option
 
 
 @click.command("remove")
@@ -21,11 +20,11 @@ def command(ids: tuple[str, ...], yes: bool, store_url: str | None) -> None:
 
     with opened(store_url) as store:
         # All are found before the first is removed: a wrong id removes nothing.
-        found = store.headings(ids)
+        entries = store.headings(ids)
         if not yes:
-            for one in found:
-                click.echo(heading(one), err=True)
-        agree(f"Remove {'this' if len(found) == 1 else f'these {len(found)}'} from {store.name}?", yes)
-        for one in found:
-            store.remove(one.id)
-            click.echo(f"Removed {heading(one)}")
+            for entry in entries:
+                click.echo(heading(entry), err=True)
+        agree(f"Remove {'this' if len(entries) == 1 else f'these {len(entries)}'} from {store.name}?", yes)
+        for entry in entries:
+            store.remove(entry.id)
+            click.echo(f"Removed {heading(entry)}")

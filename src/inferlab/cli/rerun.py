@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferlab.cli.command import Work, export_option, opened, quiet_option, store_option, strict_option, yes_option
+from inferlab.cli.command import (
+    Work,
+    export_option,
+    opened,
+    quiet_option,
+    show_blocks,
+    store_option,
+    strict_code,
+    strict_option,
+    yes_option,
+)
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, ComparisonSweep
 from inferlab.store import Stored
@@ -16,7 +26,6 @@ from inferlab.store.formats import GENERATION
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
-    from inferlab.records.generation import Agreement
 
 _ENDING = ".zip"
 
@@ -52,12 +61,13 @@ def command(
     from inferlab.cli.benchmark import show
     from inferlab.lab import Lab
     from inferlab.lab.bundles import open_bundle, with_releases
+    from inferlab.views.results import view_of
 
     is_bundle = name.lower().endswith(_ENDING)
-    for option, given in (("--model", model), ("--same-releases", same_releases)):
-        if given and not is_bundle:
+    for option, value in (("--model", model), ("--same-releases", same_releases)):
+        if value and not is_bundle:
             raise BadInput(f"The option {option} is for a bundle, a file that ends in {_ENDING}.")
-    work = Work(store_url, False, quiet, export_path, yes)
+    work = Work(store_url, quiet, export_path, yes)
     compared: ComparisonSweep | None = None
     with work.log, opened(store_url, make=is_bundle) as store:
         lab = Lab(store)
@@ -80,8 +90,7 @@ def command(
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
         work.log.say(f"Not all conditions are those of {before.id}: the cores or the inputs differ here.")
     if compared is not None:
-        click.echo()
-        work.show_more(compared)
+        show_blocks(view_of(compared).blocks(), below=True)
     work.say_saved(benchmark.id)
     if benchmark.id and work.log.all_saved:
         if any(outcome.status in ("cancelled", "pending") for outcome in benchmark.outcomes):
@@ -96,7 +105,7 @@ def _generation(before: Document, lab: Lab, work: Work, strict: bool) -> int:
 
     sweep = lab.rerun_generation(before.id, work.log)
     code = show_generation(sweep, strict, work)
-    if {one["cell"]["num_cores"] for one in before.content["outcomes"]} != {
+    if {outcome["cell"]["num_cores"] for outcome in before.content["outcomes"]} != {
         outcome.cell.num_cores for outcome in sweep.outcomes
     }:
         work.log.say(f"Not all conditions are those of {before.id}: the cores differ here.")
@@ -105,20 +114,19 @@ def _generation(before: Document, lab: Lab, work: Work, strict: bool) -> int:
 
 def _made_of_generations(before: Document, lab: Lab, work: Work, strict: bool) -> int:
     """A comparison, capacity or recommendation of generation."""
-    from inferlab.cli.command import strict_agreement
-    from inferlab.records.generation_results import GenerationCapacity, GenerationComparison
+    from inferlab.records.capacity import GenerationCapacity
+    from inferlab.records.comparison import GenerationComparison
 
-    found = lab.rerun_generation_result(before.id, work.log)
-    work.show(found)
-    work.say_saved(found.id)
-    if found.interrupted:
+    result = lab.rerun_generation_result(before.id, work.log)
+    work.show(result)
+    work.say_saved(result.id)
+    if result.interrupted:
         return 130
-    agreements: tuple[Agreement, ...] = ()
-    if isinstance(found, GenerationComparison):
-        agreements = found.agreements
-    elif isinstance(found, GenerationCapacity):
-        agreements = (found.agreement,)
-    return work.exit_code(strict_agreement(agreements) if strict else 0)
+    if not strict or not isinstance(result, GenerationCapacity | GenerationComparison):
+        return work.exit_code(0)
+    return work.exit_code(
+        strict_code(result.agreements if isinstance(result, GenerationComparison) else [result.agreement])
+    )
 
 
 def _cells(benchmark: Benchmark) -> set[str]:

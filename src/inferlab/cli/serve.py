@@ -24,10 +24,10 @@ class Bytes(click.ParamType[int]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read it as a number of bytes."""
-        found = _SIZE.fullmatch(str(value).strip().upper())
-        if not found or not float(found[1]):
+        size = _SIZE.fullmatch(str(value).strip().upper())
+        if not size or not float(size[1]):
             self.fail(f"'{value}' is not a size such as 500M or 4G.", param, ctx)
-        return round(float(found[1]) * (1 << 10 * "BKMGT".index(found[2] or "B")))
+        return round(float(size[1]) * (1 << 10 * "BKMGT".index(size[2] or "B")))
 
 
 @click.command("serve")
@@ -66,8 +66,8 @@ def command(
 
     The address that is printed carries a token, which the browser gets as a cookie. INFERLAB_TOKEN names another.
     """
+    from inferlab.web.security import Settings
     from inferlab.web.serve import serve
-    from inferlab.web.settings import Settings
 
     settings = Settings(
         host=host,

@@ -7,8 +7,7 @@ from typing import get_args
 
 import click
 
-from inferlab.cli.command import declared_options, export_option, opened, store_option
-from inferlab.cli.terminal import show_blocks
+from inferlab.cli.command import declared_options, export_option, opened, show_blocks, store_option
 from inferlab.options.plan import LABELLED
 from inferlab.records.series import Across, SeriesMetric
 
@@ -43,27 +42,25 @@ def command(
     """
     from inferlab.errors import BadInput
     from inferlab.lab.tracking import TrendRequest, find_series
-    from inferlab.measure.change_points import LEAST_POINTS
-    from inferlab.views import files, results
+    from inferlab.measure.intervals import LEAST_POINTS
+    from inferlab.views import results
     from inferlab.views import trend as view
 
-    if export_path:
-        files.check_writable(export_path)
     request = TrendRequest(model, metric, tuple(dict.fromkeys(across)), label)
     with opened(store_url) as store:
-        found = find_series(store, request, lambda cell: view.wanted_cell(cells, cell))
-        if not found.series:
-            told = [repr(model)] if model else []
-            told += [*cells, *(f"{name}={value}" for name, value in label)]
-            which = f" that fits {' and '.join(told)}" if told else ""
+        trend = find_series(store, request, lambda cell: view.wanted_cell(cells, cell))
+        if not trend.series:
+            conditions = [repr(model)] if model else []
+            conditions += [*cells, *(f"{name}={value}" for name, value in label)]
+            which = f" that fits {' and '.join(conditions)}" if conditions else ""
             raise BadInput(f"The store {store.name} has no finished benchmark{which}. See: inferlab history")
-    show_blocks(view.blocks(found, chart=True))
+    show_blocks(view.blocks(trend, chart=True))
     if export_path:
-        text = results.render_view(view.view_of(found), export_path.suffix.lower(), lambda: view.content(found))
-        files.write(export_path, text)
+        text = results.render_view(view.view_of(trend), export_path.suffix.lower(), lambda: view.content(trend))
+        results.write(export_path, text)
         click.echo(f"Saved to {export_path}", err=True)
-    if not any(series.enough for series in found.series):
-        newest = found.series[0].points[-1].entry_id
+    if not any(series.enough for series in trend.series):
+        newest = trend.series[0].points[-1].entry_id
         raise BadInput(
             f"No series has {LEAST_POINTS} entries yet, from which on a change is reported. Measure the same "
             f"again: inferlab rerun {newest}"

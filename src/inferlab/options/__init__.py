@@ -1,7 +1,7 @@
 """Every option, declared once: command line, plan files, Python, HTTP, pages and copied commands read it.
 
-Here is what a declaration says, and how plain values are read from text, checked as Python has them, and written as
-text again. `kinds` has the values with a structure; `plan`, `generation` and `optimization` declare.
+Here is what a declaration says, and how plain values are read from text, checked as Python has them, and written
+as text again. `kinds` has the values with a structure; `plan`, `generation` and `optimization` declare.
 """
 
 from __future__ import annotations
