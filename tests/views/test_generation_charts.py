@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.views.charts.generation_points import GenerationPoint
-from inferlab.views.charts.generations import generation_chart
+from inferlab.views.charts.points import GenerationPoint
+from inferlab.views.charts.sweeps import generation_chart
 
 Ends = tuple[float, float] | None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
-from inferlab.measure import headline, intervals
+from inferlab.measure import intervals, stats
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all, find_in_all
 from inferlab.measure.stats import items_per_sec, median_ms, peak_memory_bytes, summarize, with_samples
@@ -170,7 +170,7 @@ def _times(outcome: Outcome) -> list[float]:
     cell = outcome.cell
     return [
         1e3 / items_per_sec(run, cell.batch_size, cell.rate)
-        if headline.statistic(cell.scenario) == "mean"
+        if stats.statistic(cell.scenario) == "mean"
         else median_ms(run) / cell.batch_size
         for run in with_samples(outcome.runs)
     ]
@@ -214,7 +214,7 @@ def ranked(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
         summary = summarize(cell, pair[1].runs)
         assert summary is not None, "what counts was measured"
         medians, rates = summary.median_ms.value, summary.items_per_sec.value
-        return headline.ms_per_item(cell.scenario, cell.batch_size, medians, rates) or math.inf
+        return stats.ms_per_item(cell.scenario, cell.batch_size, medians, rates) or math.inf
 
     return sorted(right(outcomes), key=time)
 
@@ -231,7 +231,7 @@ def verdict(benchmark: Benchmark) -> list[str]:
         return []
     number, best = ranking[0]
     rivals = [str(other) for other, outcome in ranking[1:] if _may_equal(outcome, best)]
-    meaning = headline.best_is(outcome.cell.scenario for _, outcome in ranking)
+    meaning = stats.best_is(outcome.cell.scenario for _, outcome in ranking)
     line = f"Best ({meaning}): #{number}, {cell_label(best.cell)}."
     more = _of_cluster(benchmark, right(benchmark.outcomes))
     if not rivals:
@@ -361,8 +361,8 @@ def _cluster_fields(benchmark: Benchmark) -> list[Field]:
 
 
 def _cost(benchmark: Benchmark, cell: Cell, summary: Summary | None) -> Estimate | None:
-    price = headline.price_of(benchmark, cell)
-    return None if price is None or summary is None else headline.cost_per_million(summary.items_per_sec, price)
+    price = stats.price_of(benchmark, cell)
+    return None if price is None or summary is None else stats.cost_per_million(summary.items_per_sec, price)
 
 
 def _of_cluster(benchmark: Benchmark, counting: Sequence[tuple[int, Outcome]]) -> list[str]:
@@ -393,11 +393,9 @@ def _types(benchmark: Benchmark, counting: Sequence[Outcome]) -> list[str]:
             continue
         rates = _across(members, lambda run, of_cell: items_per_sec(run, of_cell.batch_size, of_cell.rate))
         medians = _across(members, lambda run, of_cell: median_ms(run))
-        price = headline.price_of(benchmark, cell)
+        price = stats.price_of(benchmark, cell)
         cost = (
-            ""
-            if price is None
-            else f", {money(headline.cost_per_million(rates.typical, price).value)} per million"
+            "" if price is None else f", {money(stats.cost_per_million(rates.typical, price).value)} per million"
         )
         sentences.append(
             f"{plural(rates.machines, 'machine')} of {cell_label(cell)}: {count(rates.typical.value)} items/s "

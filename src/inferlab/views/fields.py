@@ -230,10 +230,23 @@ SCENARIO = _of_cell("scenario", "scenario", left=True)
 NUM_CORES = _of_cell("num_cores", "cores", title="physical cores", words=_counting("core"))
 INSTANCES = _of_cell("instances", "instances", words=_counting("instance"))
 NUM_STREAMS = _of_cell("num_streams", "streams", words=_counting("stream"))
-RATE = _of_cell("rate", "rate/s", form="{:g}".format, words="{:g} requests/s".format)
+RATE = _of_cell(
+    "rate",
+    "rate/s",
+    form="{:g}".format,
+    title="request rate",
+    unit="requests/s",
+    words="{:g} requests/s".format,
+)
 BATCH_SIZE = _of_cell("batch_size", "batch", title="batch size", unit="items", words="batch {}".format)
 SEQUENCE_LENGTH = _of_cell(
     "sequence_length", "sequence", title="sequence length", unit="tokens", words="sequence {}".format
+)
+# The same of cells that generate tokens.
+PROMPT_TOKENS = _of_cell("prompt_tokens", "prompt", title="prompt length", unit="tokens", words="prompt {}".format)
+NEW_TOKENS = _of_cell("new_tokens", "new", title="new tokens", unit="tokens", words="{} new".format)
+DEPTH = _of_cell(
+    "depth", "depth", title="depth", unit="tokens in the cache before the prompt", words="depth {}".format
 )
 #: How a cell is told from others.
 CELL = (

@@ -20,14 +20,16 @@ from inferlab.errors import BadInput
 from inferlab.lab.lookup import choose_result
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all, totals, touching
-from inferlab.measure.headline import SCHEDULERS, cost_per_million, price_of
 from inferlab.measure.stats import (
     PERCENTILES,
+    SCHEDULERS,
+    cost_per_million,
     engine_version,
     items_per_sec,
     latencies_ns,
     median_ms,
     peak_memory_bytes,
+    price_of,
     seconds,
     summarize,
 )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from inferlab.codec import plain
 from inferlab.measure.findings import with_joint_noise
-from inferlab.measure.generation.load import summarize_load
-from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
+from inferlab.measure.generation.stats import (
+    generation_findings,
+    summarize_generation,
+    summarize_load,
+    worst_agreement,
+)
 from inferlab.measure.stats import engine_version
 from inferlab.records import Estimate, Finding
 from inferlab.records.generation import (
@@ -29,9 +33,13 @@ from inferlab.units import count, decimal, duration, plural, scaled, share, size
 from inferlab.views import tables
 from inferlab.views.fields import (
     BATCH_SIZE,
+    DEPTH,
     ENGINE,
     MS,
+    NEW_TOKENS,
     NUM_CORES,
+    PROMPT_TOKENS,
+    RATE,
     Field,
     estimate,
     half_width,
@@ -204,12 +212,8 @@ def _of_cell(field: Field) -> Field:
     return field.of(lambda row: row.cell)
 
 
-PROMPT = Field("prompt_tokens", "prompt", lambda row: row.cell.prompt_tokens, title="prompt length", unit="tokens")
-NEW = Field("new_tokens", "new", lambda row: row.cell.new_tokens, title="new tokens", unit="tokens")
-DEPTH = Field(
-    "depth", "depth", lambda row: row.cell.depth, title="depth", unit="tokens in the cache before the prompt"
-)
-RATE = Field("rate", "rate", lambda row: getattr(row.cell, "rate", None), title="request rate", unit="requests/s")
+#: What tells cells apart.
+CELL_FIELDS = (ENGINE, NUM_CORES, BATCH_SIZE, PROMPT_TOKENS, NEW_TOKENS, DEPTH)
 TTFT = _of_summary("ttft_ms", "TTFT ms", title="Time to first token", unit="ms")
 PREFILL = _of_summary(
     "prefill_tokens_per_s",
@@ -230,25 +234,22 @@ REAL_TIME = _of_summary(
     title="Real-time factor",
     unit="of the sound's length",
 )
-#: What a chart can have along its x axis, and what along its y axis.
-CELL_FIELDS = (DEPTH, PROMPT, *map(_of_cell, (BATCH_SIZE, NUM_CORES)), RATE)
+#: What a chart can have along its y axis.
 CURVE_FIELDS = (TTFT, TPOT, PREFILL, DECODE, OUTPUT, END_TO_END)
+_OUTCOME = (
+    Field("", "agreement", _agreeing),
+    Field("status", "status", lambda row: row.outcome.status, left=True),
+)
 #: What tells cells apart, and what was measured.
 FIELDS: tuple[Field, ...] = (
-    *map(_of_cell, (ENGINE, NUM_CORES, BATCH_SIZE)),
-    *(PROMPT, NEW, DEPTH, TTFT, half_width_of(TTFT), PREFILL, TPOT, half_width_of(TPOT), DECODE, END_TO_END),
+    *map(_of_cell, CELL_FIELDS),
+    *(TTFT, half_width_of(TTFT), PREFILL, TPOT, half_width_of(TPOT), DECODE, END_TO_END),
     Field("kv_bytes_per_token", "KV/token", lambda row: _first_cache(row, "engine_bytes"), size),
     Field("decoded_memory_bytes", "memory", lambda row: most(row, "decoded_memory_bytes"), size),
-    Field("", "agreement", _agreeing),
-    Field("status", "status", lambda row: row.outcome.status, left=True),
+    *_OUTCOME,
 )
 #: The same where requests arrive by themselves.
-SERVER_FIELDS: tuple[Field, ...] = (
-    *map(_of_cell, (ENGINE, NUM_CORES, BATCH_SIZE)),
-    *(PROMPT, NEW, DEPTH, replace(RATE, form="{:g}".format, label="rate/s"), *LOAD_FIELDS, OUTPUT),
-    Field("", "agreement", _agreeing),
-    Field("status", "status", lambda row: row.outcome.status, left=True),
-)
+SERVER_FIELDS = (*map(_of_cell, (*CELL_FIELDS, RATE)), *LOAD_FIELDS, OUTPUT, *_OUTCOME)
 _TOP1 = Field("top1", "agreement", lambda row: row.agreement and row.agreement.top1)
 _CHECK = Field("agreement", "check", lambda row: row.agreement and row.agreement.status)
 
@@ -444,16 +445,8 @@ def notes(shown: Sequence[Row]) -> list[tables.Note]:
 
 def short_labels(cells: Sequence[GenerationCell]) -> list[str]:
     """What tells each cell from the others."""
-    words: dict[str, Callable[[Any], str]] = {
-        "engine": str,
-        "num_cores": lambda value: plural(value, "core"),
-        "batch_size": lambda value: f"batch {value}",
-        "prompt_tokens": lambda value: f"prompt {value}",
-        "new_tokens": lambda value: f"{value} new",
-        "depth": lambda value: f"depth {value}",
-    }
-    told = [name for name in words if len({getattr(cell, name) for cell in cells}) > 1]
-    return [", ".join(words[name](getattr(cell, name)) for name in told) for cell in cells]
+    told = [field for field in CELL_FIELDS if len({field.get(cell) for cell in cells}) > 1]
+    return [", ".join(field.words(field.get(cell)) for field in told) for cell in cells]
 
 
 _NUMBERS = (

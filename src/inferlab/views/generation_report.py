@@ -18,8 +18,9 @@ from inferlab.views import command
 from inferlab.views import generation as view
 from inferlab.views import report as parts
 from inferlab.views.charts import frame
-from inferlab.views.charts.generation_points import GenerationPoint, points_of, varying
-from inferlab.views.charts.generations import latency_throughput, scaling, token_times
+from inferlab.views.charts.points import GenerationPoint, points_of, varying
+from inferlab.views.charts.sweeps import generation_scaling, latency_throughput
+from inferlab.views.charts.timeline import token_times
 from inferlab.views.fields import between, rounded, useful
 from inferlab.views.generation import Row
 from inferlab.views.report import Cell, Element, numbers
@@ -53,14 +54,14 @@ def report(sweep: GenerationSweep) -> str:
         "Summary": _one(shown[0]) if len(shown) == 1 else _many(shown),
         "Cells": _cells(shown) if len(shown) > 1 else [],
         "Time per output token by depth": _chart(
-            points, drawn, "depth", lambda some: scaling(some, "depth", "tpot_ms")
+            points, drawn, "depth", lambda some: generation_scaling(some, "depth", "tpot_ms")
         ),
         "Time to first token by prompt length": _chart(
-            points, drawn, "prompt_tokens", lambda some: scaling(some, "prompt_tokens", "ttft_ms")
+            points, drawn, "prompt_tokens", lambda some: generation_scaling(some, "prompt_tokens", "ttft_ms")
         ),
         "Latency and throughput": _chart(points, drawn, "batch_size", latency_throughput),
         "Time per output token by cores": _chart(
-            points, drawn, "num_cores", lambda some: scaling(some, "num_cores", "tpot_ms")
+            points, drawn, "num_cores", lambda some: generation_scaling(some, "num_cores", "tpot_ms")
         ),
         "Inter-token latency": _tokens(shown, drawn),
         "Agreement": _agreement(shown),

@@ -290,13 +290,14 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
             _names()[1],
             Field("params", "Parameters", lambda one: one.params, scaled),
             Field("sensitivity", "Sensitivity", lambda one: one.sensitivity, "{:.3g}".format),
-            *(Field(f"loss_{level}", f"Loss at {level}", _loss_at(level), "{:.3g}".format) for level in levels),
+            *(Field(f"loss_{level}", f"Loss at {level}", loss_at(level), "{:.3g}".format) for level in levels),
         ]
         told.append(Table(fields, ordered, "Most sensitive layers"))
     return told
 
 
-def _loss_at(level: str) -> Callable[[LossLayer], float | None]:
+def loss_at(level: str) -> Callable[[LossLayer], float | None]:
+    """What pruning a layer this far costs, where it was tried."""
     return lambda layer: layer.losses.get(level)
 
 

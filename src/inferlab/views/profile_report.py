@@ -235,9 +235,9 @@ _BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _MOST_LAYERS = 600
 
 
-def _table(name: str, shown: columns.Columns) -> Element:
+def _table(name: str, shown: parts.Columns) -> Element:
     rows = list(zip(*shown.values(), strict=True))
-    return parts.rows_table(name, list(shown), rows, columns.NAMES, [str(one) for one in shown["Type"]])
+    return parts.rows_table(name, list(shown), rows, columns.NAMES, [cell.text for cell in shown["Type"]])
 
 
 def _estimates(profile: Profile) -> list[Element]:

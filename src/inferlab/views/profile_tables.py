@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.profiling.estimate import estimated_ms, has_estimate
 from inferlab.records.profile import (
+    ChangedCopy,
     FlopsProfile,
     Layer,
     LossProfile,
@@ -17,116 +19,124 @@ from inferlab.records.profile import (
 from inferlab.units import decimal, share
 from inferlab.views.charts.profile_values import fewer_channels
 from inferlab.views.fields import Field, between, interval_of, interval_text, rounded
-from inferlab.views.profile import typical_level
-from inferlab.views.report import Cell, numbers
+from inferlab.views.profile import loss_at, typical_level
+from inferlab.views.report import Columns, columns
 from inferlab.views.tables import Block, Note, Pair, Table, notes
 
-#: Of a table, by their titles; those in NAMES hold text, the others numbers.
-Columns = dict[str, Sequence[str | Cell]]
+#: The titles of columns that hold text; all others hold numbers.
 NAMES = ("ID", "Type", "Weight", "Kernel", "Data type", "Bound by", "Interval", "B is")
+
+
+def _text(label: str, get: Callable[[Any], str | None]) -> Field:
+    return Field("", label, get, left=True)
+
+
+def _number(
+    label: str, name: str, digits: int = 3, change: Callable[[float], float] = float, group: str = ""
+) -> Field:
+    def get(layer: Any) -> float | None:
+        value = getattr(layer, name)
+        return None if value is None else change(value)
+
+    return Field("", label, get, digits=digits, group=group)
+
+
+def _whole(label: str, name: str) -> Field:
+    return Field("", label, attrgetter(name), "{:,}".format)
+
+
+def _significant(label: str, get: Callable[[Any], float | None]) -> Field:
+    # Losses span decades: digits that count say more than places that align.
+    return Field("", label, get, "{:.3g}".format)
+
+
+def _percent(label: str, name: str, digits: int = 1) -> Field:
+    return _number(label, name, digits, lambda part: 100 * part)
+
+
+_INDEX = Field("", "#", attrgetter("index"))
+_ID, _TYPE, _WEIGHT = (_text(label, attrgetter(label.lower())) for label in ("ID", "Type", "Weight"))
+_ZEROS = _percent("Zeros %", "zero_fraction")
 
 
 def layer_columns(profile: Profile) -> Columns:
     """All that is known of each measured layer."""
     performance = profile.performance
     assert performance is not None
-    found = performance.layers
-    # In one go, so that both have as many places.
-    both = numbers([*(one.ms for one in found), *(one.spread_ms for one in found)])
-    columns: Columns = {
-        "#": [Cell(str(one.index), one.index) for one in found],
-        "ID": [one.id for one in found],
-        "Type": [_kind(one) for one in found],
-        "Weight": [one.weight for one in found],
-        "Kernel": [one.kernel for one in found],
-        "ms": both[: len(found)],
-        "± ms": both[len(found) :],
-        "Share %": numbers([100 * one.share for one in found], 2),
-        "MFLOP": numbers([None if one.flops is None else one.flops / 1e6 for one in found], 2),
-        "GFLOP/s": numbers([one.gflops_per_second for one in found], 2),
-        "KiB": numbers([None if one.bytes is None else one.bytes / 1024 for one in found]),
-        "Params": [_whole(one.params) for one in found],
-        "Zeros %": numbers([None if one.zero_fraction is None else 100 * one.zero_fraction for one in found], 1),
-    }
-    level = typical_level(performance)
-    if level:
-        columns[f"At {level} ms"] = numbers([one.pruned.get(level) for one in found])
-    if any(one.int8_ms is not None for one in found):
-        columns["INT8 ms"] = numbers([one.int8_ms for one in found])
+    layers = performance.layers
+    fields = [
+        *(_INDEX, _ID, _text("Type", _kind), _WEIGHT, _text("Kernel", attrgetter("kernel"))),
+        *(_number("ms", "ms", group="ms"), _number("± ms", "spread_ms", group="ms")),
+        _percent("Share %", "share", 2),
+        _number("MFLOP", "flops", 2, lambda flops: flops / 1e6),
+        _number("GFLOP/s", "gflops_per_second", 2),
+        _number("KiB", "bytes", 3, lambda count: count / 1024),
+        *(_whole("Params", "params"), _ZEROS),
+    ]
+    if level := typical_level(performance):
+        fields.append(Field("", f"At {level} ms", lambda layer: layer.pruned.get(level), digits=3))
+    if any(layer.int8_ms is not None for layer in layers):
+        fields.append(_number("INT8 ms", "int8_ms"))
     for told, copy in fewer_channels(performance).values():
-        columns[f"{told} ms"] = numbers([copy.layers_ms.get(one.id) for one in found])
+        fields.append(Field("", f"{told} ms", _time_in(copy), digits=3))
     if has_estimate(profile):
         after = estimated_ms(profile)
-        columns["Est. ms"] = numbers([after[one.index] for one in found])
-        columns["Speed-up"] = [_times(one.ms, after[one.index]) for one in found]
-    if any(one.bound for one in found):
-        columns["Bound by"] = [one.bound or "–" for one in found]
-        columns["Of limit %"] = numbers([None if one.of_limit is None else 100 * one.of_limit for one in found], 1)
-    return columns
+        fields.append(Field("", "Est. ms", lambda layer: after[layer.index], digits=3))
+        fields.append(Field("", "Speed-up", lambda layer: _ratio(layer.ms, after[layer.index]), "{:.2f} ×".format))
+    if any(layer.bound for layer in layers):
+        fields += [_text("Bound by", lambda layer: layer.bound or None), _percent("Of limit %", "of_limit")]
+    return columns(Table(fields, layers))
 
 
-def _times(before: float, after: float) -> Cell:
-    return Cell(f"{before / after:.2f} ×", before / after) if after > 0 else Cell("–")
+def _time_in(copy: ChangedCopy) -> Callable[[Layer], float | None]:
+    return lambda layer: copy.layers_ms.get(layer.id)
 
 
-def _kind(one: Layer) -> str:
-    return f"{one.type} (fallback)" if one.fallback else one.type
+def _ratio(before: float, after: float) -> float | None:
+    return before / after if after > 0 else None
+
+
+def _kind(layer: Layer) -> str:
+    return f"{layer.type} (fallback)" if layer.fallback else layer.type
 
 
 def theory_columns(flops: FlopsProfile) -> Columns:
     """All that the architecture tells of each node."""
-    found = flops.layers
-    return {
-        "#": [Cell(str(one.index), one.index) for one in found],
-        "ID": [one.id for one in found],
-        "Type": [one.type for one in found],
-        "Weight": [one.weight for one in found],
-        "Data type": [one.dtype for one in found],
-        "FLOPs": [_whole(one.flops) for one in found],
-        "MACs": [_whole(one.macs) for one in found],
-        "Parameters": [_whole(one.params) for one in found],
-        "Read bytes": [_whole(one.read_bytes) for one in found],
-        "Weight bytes": [_whole(one.weight_bytes) for one in found],
-        "Written bytes": [_whole(one.write_bytes) for one in found],
-        "FLOPs per byte": numbers([one.intensity for one in found]),
-        "Zeros %": numbers([None if one.zero_fraction is None else 100 * one.zero_fraction for one in found], 1),
-    }
+    fields = [
+        *(_INDEX, _ID, _TYPE, _WEIGHT, _text("Data type", attrgetter("dtype"))),
+        *(_whole("FLOPs", "flops"), _whole("MACs", "macs"), _whole("Parameters", "params")),
+        *(_whole("Read bytes", "read_bytes"), _whole("Weight bytes", "weight_bytes")),
+        *(_whole("Written bytes", "write_bytes"), _number("FLOPs per byte", "intensity"), _ZEROS),
+    ]
+    return columns(Table(fields, flops.layers))
 
 
 def loss_columns(loss: LossProfile) -> Columns:
     """How each layer takes pruning, level by level."""
-    found = loss.layers
-    levels = sorted({key for one in found for key in one.losses if float(key) > 0}, key=float)
-    columns: Columns = {
-        "#": [Cell(str(one.index), one.index) for one in found],
-        "ID": [one.id for one in found],
-        "Type": [one.type for one in found],
-        "Weight": [one.weight for one in found],
-        "Parameters": [_whole(one.params) for one in found],
-        "Sensitivity": [_significant(one.sensitivity) for one in found],
-    }
-    columns |= {f"at {key}": [_significant(one.losses.get(key)) for one in found] for key in levels}
-    return columns
+    levels = sorted({key for layer in loss.layers for key in layer.losses if float(key) > 0}, key=float)
+    fields = [
+        *(_INDEX, _ID, _TYPE, _WEIGHT, _whole("Parameters", "params")),
+        _significant("Sensitivity", attrgetter("sensitivity")),
+        *(_significant(f"at {key}", loss_at(key)) for key in levels),
+    ]
+    return columns(Table(fields, loss.layers))
 
 
 def diff_columns(diff: LayerDiff) -> Columns:
     """Two profiles side by side, the largest difference first."""
-    found = diff.rows
-    both = numbers([*(one.a_ms for one in found), *(one.b_ms for one in found)])
-    return {
-        "Type": [one.type for one in found],
-        "ID": [one.id for one in found],
-        "Layers A": [Cell(str(len(one.a)), len(one.a)) for one in found],
-        "Layers B": [Cell(str(len(one.b)), len(one.b)) for one in found],
-        "A ms": both[: len(found)],
-        "B ms": both[len(found) :],
-        "B - A ms": numbers([one.b_ms - one.a_ms for one in found]),
-        "B / A": numbers([None if one.ratio is None else one.ratio.value for one in found], 2),
-        "Interval": [_interval(one) for one in found],
-        "Kernel A": [kernels(one.a) for one in found],
-        "Kernel B": [kernels(one.b) for one in found],
-        "B is": [_b_is(one) for one in found],
-    }
+    fields = [
+        *(_TYPE, _ID),
+        Field("", "Layers A", lambda row: len(row.a)),
+        Field("", "Layers B", lambda row: len(row.b)),
+        *(_number("A ms", "a_ms", group="ms"), _number("B ms", "b_ms", group="ms")),
+        Field("", "B - A ms", lambda row: row.b_ms - row.a_ms, digits=3),
+        Field("", "B / A", lambda row: row.ratio and row.ratio.value, digits=2),
+        _text("Interval", _interval),
+        _text("Kernel A", lambda row: kernels(row.a)),
+        _text("Kernel B", lambda row: kernels(row.b)),
+        _text("B is", _b_is),
+    ]
+    return columns(Table(fields, diff.rows))
 
 
 def kernels(layers: Sequence[Layer]) -> str:
@@ -141,15 +151,6 @@ def _b_is(row: Row) -> str:
 def _interval(row: Row) -> str:
     ends = row.ratio.ends if row.ratio else None
     return "" if ends is None else between(ends)
-
-
-def _whole(value: int | None) -> Cell:
-    return Cell("–") if value is None else Cell(f"{value:,}", value)
-
-
-def _significant(value: float | None) -> Cell:
-    # Losses span decades: digits that count say more than places that align.
-    return Cell("–") if value is None else Cell(f"{value:.3g}", value)
 
 
 _DIFF_SHOWN = 20

@@ -133,12 +133,11 @@ def of_blocks(title: str, blocks: Iterable[tables.Block]) -> str:
     return page(title, head, {"Result": [Element("facts", {"pairs": pairs}), *parts]})
 
 
-def sortable(name: str, table: tables.Table, missing: str = UNKNOWN, kind: str = "") -> Element:
-    """A table of fields, which sorts by the numbers behind its texts, and filters by those of one column."""
+def sortable(name: str, table: tables.Table, missing: str = UNKNOWN) -> Element:
+    """A table of fields, which sorts by the numbers behind its texts."""
     shown = columns(table, missing)
     left = [field.label for field in table.fields if field.left]
-    kinds = [cell.text for cell in shown[kind]] if kind else ()
-    return rows_table(name, list(shown), list(zip(*shown.values(), strict=True)), left, kinds)
+    return rows_table(name, list(shown), list(zip(*shown.values(), strict=True)), left)
 
 
 def columns(table: tables.Table, missing: str = MISSING) -> Columns:

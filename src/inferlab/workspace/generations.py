@@ -24,7 +24,7 @@ from inferlab.records.generation import (
 from inferlab.store.entries import Document
 from inferlab.store.formats import GENERATION, record_of
 from inferlab.store.store import Store
-from inferlab.views.charts.generation_points import GenerationPoint, points_of, renamed
+from inferlab.views.charts.points import GenerationPoint, points_of, renamed
 from inferlab.views.generation import FIELDS, Row, blocks, most, notes, rows
 from inferlab.views.tables import Note, Pair, Table
 from inferlab.workspace.engines import title

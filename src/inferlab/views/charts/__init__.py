@@ -10,7 +10,7 @@ from inferlab.records import Outcome
 from inferlab.views.charts.frame import ENDINGS, check_ending, page, png, save
 from inferlab.views.charts.pairs import Ratios, of_comparison, of_file, of_generation_comparison, ratios
 from inferlab.views.charts.points import AXES, MEASURES, Point, chosen_axis, common, from_row
-from inferlab.views.charts.sweeps import bars, scaling
+from inferlab.views.charts.sweeps import bars, generation_chart, scaling
 from inferlab.views.charts.timeline import iterations
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = [
     "chart",
     "check_ending",
     "from_row",
+    "generation_chart",
     "iterations",
     "of_comparison",
     "of_file",

@@ -129,10 +129,14 @@ def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
         [end for point in plotted for end in point.ends(_MEASURE) or ()],
     )
     along = sweeps.x_axis(sorted({getattr(point, axis) for point in plotted}))
+
+    def place(point: Point) -> Any:
+        return getattr(point, axis)
+
     # The legend is in this order; the chart is drawn the other way round, so that the first lies above.
     first = chosen[:1]
-    traces = [sweeps.line(line, axis, _MEASURE, True, 0) for line in first]
-    traces += [sweeps.line(line, axis, _MEASURE, False, style) for style, line in enumerate(lines[len(first) :])]
+    traces = [sweeps.line(line, place, _MEASURE, True, 0) for line in first]
+    traces += [sweeps.line(line, place, _MEASURE, False, style) for style, line in enumerate(lines[len(first) :])]
     traces += [ring for line in first for ring in _best(line, axis)]
     for rank, trace in enumerate(traces, 1):
         trace["legendrank"] = rank
@@ -140,7 +144,7 @@ def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
         traces[::-1],
         "",
         (),
-        {**along, "title": sweeps.AXES[axis].axis},
+        {**along, "title": Point.axes[axis].axis},
         {"type": kind, "range": area, "title": _titled("ms per item", kind)},
         showlegend=len(arms) > 1 or len(traces) > 1 or any(point.wrong for point in plotted),
         legend=frame.legend_above(),
@@ -148,7 +152,7 @@ def _scaling(arms: Sequence[tuple[str, Sequence[Point]]], axis: str) -> Figure:
     return frame.compact(figure, HEIGHT)
 
 
-def _lines(name: str, points: Sequence[Point], axis: str) -> Iterator[Series]:
+def _lines(name: str, points: Sequence[Point], axis: str) -> Iterator[Series[Point]]:
     """The lines of one arm: a single one unless something else varies in it."""
     short = shortened(name, _LONGEST_NAME)
     plotted = [point for point in points if point.ms_per_item is not None and getattr(point, axis) is not None]
@@ -156,7 +160,7 @@ def _lines(name: str, points: Sequence[Point], axis: str) -> Iterator[Series]:
         yield replace(curve, label=", ".join(filter(None, (short, curve.label))) or curve.points[0].engine)
 
 
-def _best(line: Series, axis: str) -> Iterator[dict[str, Any]]:
+def _best(line: Series[Point], axis: str) -> Iterator[dict[str, Any]]:
     """A ring around the best point of a line of several."""
     extremes = best_and_worst(line.points)
     if extremes is None or extremes[0] is extremes[1]:

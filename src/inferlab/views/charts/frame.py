@@ -27,6 +27,8 @@ ACCENT = "#2f7fd6"
 INK = "#777b80"
 FAINT = "rgba(127,127,127,0.22)"
 HEIGHT = 460
+#: Lines of one chart that are not the best.
+DASHES = ("solid", "dash", "dot", "dashdot")
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 _FONT_SIZE = 13
 #: Of the usual character, in pixels; names are cut rather than measured.

@@ -1,4 +1,4 @@
-"""Iterations over time: where every batch of every process lies, what disturbed it, and where processes begin."""
+"""Iterations over time, with what disturbed them and where processes begin, and tokens along their sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from inferlab.errors import BadInput
 from inferlab.measure import findings
 from inferlab.measure.stats import latencies_ns, summarize
 from inferlab.records import Outcome, Run, Window
-from inferlab.units import plural
+from inferlab.records.generation import GenerationOutcome
+from inferlab.units import decimal, plural
 from inferlab.views.charts import frame
 
 if TYPE_CHECKING:
@@ -288,3 +289,71 @@ def _names(begins: Mapping[int, float]) -> list[dict[str, Any]]:
         frame.label(f"{head}{number + 1}", begin, 1, xref="x", yref="paper", yanchor="bottom", font={"size": 11})
         for number, begin in begins.items()
     ]
+
+
+_MOST_LINES = 8
+# Of the tokens at one position; between these lie four of five.
+_LOW, _HIGH = 10.0, 90.0
+
+
+def token_times(named: Sequence[tuple[str, GenerationOutcome]], subtitle: Sequence[str] = ()) -> Figure:
+    """The time between two tokens along the sequence: at each position the median, and where four of five lie."""
+    drawn = [(name, gaps) for name, outcome in named[:_MOST_LINES] if (gaps := _gaps_ms(outcome)) is not None]
+    if not drawn:
+        raise BadInput("There is nothing to draw: no cell with tokens of its own is here. A store keeps them.")
+    highest = max(float(np.nanmax(band[2])) for _, (_, band) in drawn)
+    lowest = min(float(np.nanmin(band[0])) for _, (_, band) in drawn)
+    traces: list[dict[str, Any]] = []
+    for index, (name, (start, (low, middle, high))) in enumerate(drawn):
+        color = frame.INK if index else frame.ACCENT
+        place = [start + step for step in range(len(middle))]
+        band = [*high.tolist(), *low.tolist()[::-1]]
+        if len(drawn) == 1:
+            traces.append(
+                frame.scatter(
+                    "lines",
+                    [*place, *place[::-1]],
+                    band,
+                    fill="toself",
+                    fillcolor="rgba(47,127,214,0.16)",
+                    line={"width": 0, "color": color},
+                )
+            )
+        hover = [
+            f"token {where}: {decimal(ms, 3)} ms ({decimal(a, 3)} to {decimal(b, 3)})"
+            for where, ms, a, b in zip(place, middle, low, high, strict=True)
+        ]
+        style = {
+            "color": color,
+            "width": 2.0 if index == 0 else 1.5,
+            "dash": frame.DASHES[index % len(frame.DASHES)],
+        }
+        traces.append(frame.scatter("lines", place, middle.tolist(), hover, name=frame.safe(name), line=style))
+    first, last = min(start for _, (start, _) in drawn), max(start + len(band[1]) for _, (start, band) in drawn)
+    notes = ["shaded: four of five sequences"] if len(drawn) == 1 else []
+    return frame.made(
+        traces,
+        "Inter-token latency along the sequence",
+        [*subtitle, *notes],
+        {"range": [first - 0.5, last - 0.5], "title": "position in the sequence (tokens)"},
+        {
+            "type": "linear",
+            "range": [0, highest * 1.08] if lowest >= 0 else None,
+            "title": "inter-token latency (ms)",
+        },
+        showlegend=len(drawn) > 1,
+        legend=frame.legend_above(),
+    )
+
+
+def _gaps_ms(outcome: GenerationOutcome) -> tuple[int, tuple[Any, Any, Any]] | None:
+    """The position of the second token, and of each from there on the low, the middle and the high gap."""
+    sequences = [sequence for run in outcome.runs for each in run.repetitions for sequence in each.sequences]
+    longest = max((len(sequence.token_ns) for sequence in sequences), default=0)
+    if longest < 2:
+        return None
+    gaps = np.full((len(sequences), longest - 1), math.nan)
+    for row, sequence in enumerate(sequences):
+        gaps[row, : len(sequence.token_ns) - 1] = np.diff(np.asarray(sequence.token_ns, np.float64)) / 1e6
+    low, middle, high = np.nanpercentile(gaps, (_LOW, 50.0, _HIGH), axis=0)
+    return outcome.cell.depth + outcome.cell.prompt_tokens + 1, (low, middle, high)
