@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
-from inferlab.child import descendants, protocol
+from inferlab.child import processes, protocol
 from inferlab.errors import BadInput, EngineDied, EngineFailed, EngineHung, EngineRefused
 from inferlab.files import Scratch
 from inferlab.settings import CONFINEMENT
@@ -328,7 +328,7 @@ class Worker:
                 self._write("stop", protocol.encode({"do": "stop"}), 5.0)
                 if self._lent is None:
                     self._process.wait(timeout=5)
-                elif self._read(5.0) and not descendants.descendants_of(self._process.pid):
+                elif self._read(5.0) and not processes.descendants_of(self._process.pid):
                     self._log_text, self._returned = self._read_log(), True
                     (end_host if pool is None else pool.give_back)(self._lent)
         self.kill()
@@ -342,14 +342,14 @@ class Worker:
         if self._process.returncode is None:
             self._signal_all(signal.SIGSTOP)
             if self._has_ended(0):
-                descendants.end_marked(self._host.mark)
+                processes.end_marked(self._host.mark)
             else:
-                descendants.end_descendants(self._process.pid)
+                processes.end_descendants(self._process.pid)
             self._signal_all(signal.SIGKILL)
             self._process.kill()
             self._process.wait()
         elif self._process.returncode != 0:
-            descendants.end_marked(self._host.mark)
+            processes.end_marked(self._host.mark)
         if not self._host.log.closed:
             self._log_text = self._read_log()
         clean_up(self._host)
@@ -484,7 +484,7 @@ def run_task(
     patience_s: float | None = None,
     cpus: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Let a child of its own do one of the tasks in `child/tasks`; what it answers."""
+    """Let a child of its own do a task of `child/tasks` (MODULE, or MODULE.FUNCTION); what it answers."""
     with Worker(launch, cpus, patience_s) as worker:
         return worker.ask("task", blocks, task=task, arguments=arguments).data
 

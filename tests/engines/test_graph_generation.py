@@ -13,8 +13,8 @@ import onnxruntime
 import pytest
 
 from inferlab.child.engines.base import LoadOptions
-from inferlab.child.engines.onnxruntime_generation import OnnxRuntimeGenerator
-from inferlab.child.engines.openvino_generation import OpenVinoGenerator
+from inferlab.child.engines.onnxruntime import OnnxRuntimeGenerator
+from inferlab.child.engines.openvino import OpenVinoGenerator
 from inferlab.lab import Lab
 from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep
 from tests.helpers.decoders import SHAPE, decoder_alone, listener, write_wav

@@ -372,5 +372,5 @@ def test_an_engine_that_lacks_what_measuring_needs_says_what(
 
 def test_every_extra_that_an_engine_names_exists() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    named = {registry._EXTRA_NAMES.get(name, name) for name in registry._EXTRAS}
+    named = {traits.extra for traits in registry.TRAITS.values() if traits.extra}
     assert named <= set(project["optional-dependencies"])

@@ -54,7 +54,7 @@ class Loaded:
     def quantize(self, folder: Path, out: Path) -> dict[str, Any]:
         out.mkdir()
         arguments = {"source": str(folder), "out": str(out)}
-        return self._worker.ask("task", task="quantize", arguments=arguments).data
+        return self._worker.ask("task", task="torch_models.write_int8", arguments=arguments).data
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,9 @@ class Told:
         }  # fmt: skip
         with Worker(TORCH) as worker:
             arguments = {**model, "arrays": heads}
-            self.costs = worker.ask("task", blocks, task="torch_costs", arguments=arguments).data["nodes"]
+            self.costs = worker.ask("task", blocks, task="torch_models.operator_costs", arguments=arguments).data[
+                "nodes"
+            ]
             worker.ask(
                 "load", groups=[[]], layout="each", threads=1, cores=1, scheduler="single_stream", pinning="none",
                 batch_size=1, outputs=[], **model,
@@ -132,8 +134,8 @@ def test_what_cannot_be_timed_is_refused(
 
 
 def test_no_stamp_of_the_last_calls_is_lost(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from inferlab.child.engines import torch as torch_layers
     from inferlab.child.engines.torch import files as torch_files
-    from inferlab.child.engines.torch import layers as torch_layers
 
     read = torch_files.read_exported(str(program))
     weights = [*read.state_dict.values()]

@@ -1,35 +1,39 @@
-"""Generating tokens with an engine: the timed loop, and what a check needs to know of each position."""
+"""Generating tokens with an engine: timed, behind requests that arrive on schedule, or forced for a check."""
 
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from array import array
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import counters, serving
+from . import counters, loop, scenarios
 from .engines.base import Engine
+
+# Long enough for the threads of requests to be ready for the first.
+_LEAD_NS = 3_000_000
+_NEVER = -1
 
 
 class Generator:
     """A loaded model whose cache holds a context; every generation begins behind it."""
 
     def __init__(self, engine: Engine, context: Any) -> None:
-        self._engine, self._context = engine, context
+        self._engine, self._context, self._depth = engine, context, int(context.shape[1])
         self._is_clean = False
         self._whole = "whole_sequences" in engine.capabilities
         self._remote = "remote" in engine.capabilities
         #: Tokens of the context that need not be computed with each prompt.
-        self.cached_tokens = int(context.shape[1])
+        self.cached_tokens = self._depth
         self._restore()
 
     def _restore(self) -> None:
         """Bring the cache back to the context."""
-        depth = self._context.shape[1]
-        if self._is_clean and self._engine.rewind(depth):
+        if self._is_clean and self._engine.rewind(self._depth):
             return
         held = self._engine.begin(self._context)
-        self.cached_tokens = depth if held is None else held
+        self.cached_tokens = self._depth if held is None else held
         self._is_clean = True
 
     def generate(
@@ -88,24 +92,132 @@ class Generator:
         """The same of an engine that tells of each token of each sequence when it is there."""
         self._engine.generate(prompts, new_tokens, arrivals.emit)
 
-    def serve(self, requests: serving.Requests, sequences: int, seconds: float, deadline: List[int]) -> None:
-        """Generate behind prompts that arrive at set moments, so many sequences at once at most."""
-        depth = self._context.shape[1]
-        serving.serve_requests(self._engine, self._restore, depth, sequences, requests, seconds, deadline)
+    def serve(self, requests: "Requests", sequences: int, seconds: float, deadline: List[int]) -> None:
+        """Generate behind prompts that arrive at set moments, by the best means that the engine has.
 
-    def force_batched(self, prompts: Any, tokens: Any) -> Dict[str, Any]:
-        """As `force`, but as requests are computed that do not begin together."""
+        At once so many sequences at most, until all is done or the time is up. What is under way then stays
+        unfinished, unless the engine serves one request after the other.
+        """
         self._restore()
-        depth = self._context.shape[1]
-        return {"token_ids": serving.force_batched(self._engine, depth, prompts, tokens)}
+        gc.collect()
+        gc.disable()
+        try:
+            start_ns = time.perf_counter_ns() + _LEAD_NS
+            loop.set_deadline(deadline, start_ns + int(seconds * 1e9))
+            if "continuous_batching" in self._engine.capabilities:
+                self._serve_batched(requests, sequences, start_ns, deadline)
+            elif "concurrent_requests" in self._engine.capabilities:
+                self._serve_concurrently(requests, sequences, start_ns, deadline)
+            else:
+                self._serve_in_turn(requests, start_ns, deadline)
+        finally:
+            gc.enable()
 
-    def force(self, prompts: Any, tokens: Any) -> Dict[str, Any]:
+    def _serve_batched(self, requests: "Requests", sequences: int, start_ns: int, deadline: List[int]) -> None:
+        """Before every step of a batch, what has arrived joins those that decode, while there is room."""
+        import numpy
+
+        clock, wait = time.perf_counter_ns, scenarios.wait_spinning
+        count, following = len(requests.prompts), 0
+        free = list(range(sequences))
+        running: Dict[int, int] = {}
+        last: Dict[int, int] = {}
+        free_ns = 0
+        while following < count or running:
+            due_ns = start_ns + requests.arrivals_ns[following] if not running else 0
+            if not running and not scenarios.await_due(due_ns, deadline, clock, wait):
+                return
+            now = clock()
+            if now >= deadline[0]:
+                return
+            pieces = [(slot, numpy.array([last[slot]], numpy.int64)) for slot in running]
+            while free and following < count and start_ns + requests.arrivals_ns[following] <= now:
+                slot = free.pop(0)
+                running[slot] = following
+                requests.submit(following, now - start_ns, free_ns)
+                pieces.append((slot, requests.prompts[following]))
+                following += 1
+            if not pieces:
+                continue  # a wait that ended too early
+            tokens = self._engine.advance(pieces)
+            free_ns = clock() - start_ns
+            for (slot, _), token in zip(pieces, tokens):
+                last[slot] = int(token)
+                if requests.emit(running[slot], int(token), free_ns):
+                    del running[slot]
+                    self._engine.forget(slot, self._depth)
+                    free.append(slot)
+
+    def _serve_in_turn(self, requests: "Requests", start_ns: int, deadline: List[int]) -> None:
+        """One request at a time, in the order of arrival."""
+        numbers = iter(range(len(requests.prompts)))
+        free = [0]
+
+        def call() -> None:
+            number = next(numbers)
+            requests.submit(number, time.perf_counter_ns() - start_ns, free[0])
+            self._complete(requests, number, start_ns)
+            self._restore()
+            free[0] = time.perf_counter_ns() - start_ns
+
+        scenarios.serve(call, scenarios.from_memory(requests.arrivals_ns), start_ns, deadline)
+
+    def _serve_concurrently(self, requests: "Requests", most: int, start_ns: int, deadline: List[int]) -> None:
+        """Requests in threads of their own, so many at most: the engine decides what it computes together."""
+        numbers = iter(range(len(requests.prompts)))
+        taking = threading.Lock()
+        mine = threading.local()
+
+        def take() -> int:
+            with taking:
+                mine.number = next(numbers, None)
+            return -1 if mine.number is None else int(requests.arrivals_ns[mine.number])
+
+        def call() -> None:
+            requests.submit(mine.number, time.perf_counter_ns() - start_ns, getattr(mine, "free_ns", 0))
+            self._complete(requests, mine.number, start_ns)
+            mine.free_ns = time.perf_counter_ns() - start_ns
+
+        threads = min(most, len(requests.prompts))
+        scenarios.serve_all([call] * threads, [[]] * threads, take, start_ns, deadline, len(requests.prompts))
+
+    def _complete(self, requests: "Requests", number: int, start_ns: int) -> None:
+        def emit(token: int) -> None:
+            requests.emit(number, token, time.perf_counter_ns() - start_ns)
+
+        self._engine.complete(requests.prompts[number], requests.new_tokens, emit)
+        # One that ends early may tell so by ending.
+        requests.finished[number] = 1
+
+    def force_batched(self, prompts: Any, tokens: Any) -> Any:
+        """As `force`, but each sequence one step later than the last.
+
+        So a prompt is computed beside others that decode, at positions of their own, as requests are.
+        """
+        import numpy
+
+        self._restore()
+        rows, positions = tokens.shape
+        chosen = numpy.full((rows, positions), _NEVER, numpy.int64)
+        for step in range(positions + rows - 1):
+            pieces: List[Tuple[int, Any]] = []
+            for row in range(rows):
+                position = step - row
+                if 0 <= position < positions:
+                    pieces.append((row, prompts[row] if position == 0 else tokens[row, position - 1 : position]))
+            for (row, _), token in zip(pieces, self._engine.advance(pieces)):
+                chosen[row, step - row] = token
+        for row in range(rows):
+            self._engine.forget(row, self._depth)
+        return chosen
+
+    def force(self, prompts: Any, tokens: Any) -> Any:
         """What the engine would choose in place of each of the tokens [sequence, position] that follow prompts."""
         import numpy
 
         self._restore()
         chosen = [numpy.array(self._next(prompts, tokens, number)) for number in range(tokens.shape[1])]
-        return {"token_ids": numpy.stack(chosen, axis=1).astype(numpy.int64)}
+        return numpy.stack(chosen, axis=1).astype(numpy.int64)
 
     def cache_growth(self) -> Optional[float]:
         """What the process grows with each token of room, as the engine measures it."""
@@ -193,6 +305,59 @@ class _Arrivals:
         ids = numpy.stack(self.chosen, axis=1).astype(numpy.int64)
         moments = numpy.array(self.steps, numpy.int64) - started_ns
         return {"token_ns": numpy.repeat(moments[None], len(ids), axis=0), "token_ids": ids}
+
+
+class Requests:
+    """What arrives when, and what became of each; moments are in nanoseconds after the start."""
+
+    def __init__(self, prompts: Sequence[Any], arrivals_ns: Sequence[int], new_tokens: int) -> None:
+        import numpy
+
+        self.prompts, self.arrivals_ns, self.new_tokens = prompts, arrivals_ns, new_tokens
+        count = len(prompts)
+        #: When the engine began with it.
+        self.submitted_ns = numpy.full(count, _NEVER, numpy.int64)
+        #: For how long it had arrived and the engine was free to take it, but nobody gave it to the engine.
+        self.late_ns = numpy.zeros(count, numpy.int64)
+        self.token_ns = numpy.full((count, new_tokens), _NEVER, numpy.int64)
+        self.token_ids = numpy.full((count, new_tokens), _NEVER, numpy.int64)
+        self.emitted = [0] * count
+        #: Whether its last token came, or the engine ended it; not where the deadline came first.
+        self.finished = numpy.zeros(count, numpy.int8)
+
+    def submit(self, number: int, moment_ns: int, free_ns: int) -> None:
+        """The engine gets a request, which it could have had since `free_ns` if it had arrived by then."""
+        self.submitted_ns[number] = moment_ns
+        self.late_ns[number] = max(0, moment_ns - max(self.arrivals_ns[number], free_ns))
+
+    def emit(self, number: int, token: int, moment_ns: int) -> bool:
+        """Take a token; whether the request is done with it."""
+        emitted = self.emitted[number]
+        if token >= 0 and emitted < self.new_tokens:
+            self.token_ns[number, emitted] = moment_ns
+            self.token_ids[number, emitted] = token
+            self.emitted[number] += 1
+        done = token < 0 or self.emitted[number] >= self.new_tokens
+        self.finished[number] = done
+        return done
+
+    def arrays(self) -> Dict[str, Any]:
+        """What became of them."""
+        return {
+            "submitted_ns": self.submitted_ns,
+            "late_ns": self.late_ns,
+            "token_ns": self.token_ns,
+            "token_ids": self.token_ids,
+            "finished": self.finished,
+        }
+
+
+def split_prompts(tokens: Any, lengths: Sequence[int]) -> List[Any]:
+    """Prompts of any lengths out of one array that has them one behind the other."""
+    import numpy
+
+    ends = numpy.cumsum(lengths)
+    return [tokens[end - length : end] for end, length in zip(ends, lengths)]
 
 
 def memory_bytes(engine: Engine) -> Optional[int]:

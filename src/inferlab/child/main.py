@@ -20,32 +20,25 @@ def main() -> None:
     """Serve requests until told to stop or until the parent is gone."""
     package = _become_package()
     requests, answers = _private_pipes()
-    from inferlab_child import (  # type: ignore[import-not-found,unused-ignore]
-        descendants,
-        forking,
-        session,
-    )
+    from inferlab_child import processes, session
 
     assert package.__name__ == "inferlab_child"
-    descendants.die_with_parent()
+    processes.die_with_parent()
     while True:
-        descendants.become_subreaper()
+        processes.become_subreaper()
         child = session.Session()
         signal.signal(signal.SIGINT, lambda *_, child=child: child.cut_short())
         if not _serve(child, requests, answers):
             return
         # What is imported now, every session finds: each is a process of its own, forked from this one.
-        if not forking.fork_for_each_session(requests, answers):
+        if not processes.fork_for_each_session(requests, answers):
             return
-        descendants.die_with_parent()
+        processes.die_with_parent()
 
 
 def _serve(child: Any, requests: BinaryIO, answers: BinaryIO) -> bool:
     """Answer the requests of one session; True where it only prepared this process for later ones."""
-    from inferlab_child import (  # type: ignore[import-not-found,unused-ignore]
-        descendants,
-        protocol,
-    )
+    from inferlab_child import processes, protocol
 
     while True:
         try:
@@ -56,8 +49,8 @@ def _serve(child: Any, requests: BinaryIO, answers: BinaryIO) -> bool:
             child.close()
             sys.stdout.flush()
             sys.stderr.flush()
-            if descendants.have_children():
-                descendants.end_descendants(os.getpid())
+            if processes.have_children():
+                processes.end_descendants(os.getpid())
             # An interpreter with PyTorch in it takes more than a second to take itself apart.
             os._exit(0)
         answer, out = _answer(child, message, blocks)

@@ -150,9 +150,9 @@ def unpack_sets(
 
 def numbers(block: bytes) -> "array[int]":
     """The 64-bit integers that a block holds."""
-    found = array("q")
-    found.frombytes(block)
-    return found
+    integers = array("q")
+    integers.frombytes(block)
+    return integers
 
 
 def _read(pipe: BinaryIO, size: int) -> bytes:

@@ -8,11 +8,11 @@ import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
-from . import confinement, counters, forking, generation, loop, protocol, scenarios, server, serving
+from . import confinement, counters, generation, loop, processes, protocol, scenarios
 from .engines import find, find_name
 from .engines.base import BadOption, Engine, LoadOptions
 from .model_files import files_of
-from .pinning import pin
+from .processes import pin
 
 Answer = Tuple[Dict[str, Any], List[Any]]
 Call = Callable[[], Any]
@@ -43,7 +43,7 @@ class Stream(NamedTuple):
 
 
 class Session:
-    """Answers requests; each method named in `handle` is one kind of request."""
+    """Answers requests; each method whose name begins with `do_` is one kind of request."""
 
     def __init__(self) -> None:
         self._reference: Dict[str, Any] = {}
@@ -73,27 +73,6 @@ class Session:
 
     def handle(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Answer one request."""
-        requests: Dict[str, Callable[[Dict[str, Any], List[bytes]], Answer]] = {
-            "prepare": self._prepare,
-            "open": self._open,
-            "describe": self._describe,
-            "inspect": self._inspect,
-            "deployment": self._deployment,
-            "convert": self._convert,
-            "load": self._load,
-            "inputs": self._take_inputs,
-            "infer": self._infer,
-            "slice": self._slice,
-            "serve": self._serve,
-            "layers": self._layers,
-            "context": self._context,
-            "generate": self._generate,
-            "force": self._force,
-            "sample": self._sample,
-            "cache_growth": self._cache_growth,
-            "answer": self._answer_requests,
-            "task": self._task,
-        }
         do = message["do"]
         if self._policy is not None and do not in _WITHOUT_MODEL:
             self._confine(message)
@@ -102,7 +81,8 @@ class Session:
             self._cpu_s if do in ("inspect", "convert", "task") and not measures else None
         )
         try:
-            return requests[do](message, blocks)
+            answer: Answer = getattr(self, "do_" + do)(message, blocks)
+            return answer
         finally:
             self._deadline[1] = 0
 
@@ -131,7 +111,7 @@ class Session:
             }
         )
 
-    def _prepare(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_prepare(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Import what models of these kinds need, on the CPUs of the sessions that will be forked from here."""
         pin(message["cpus"])
         kind = find(message["engine"])
@@ -140,9 +120,9 @@ class Session:
             kind().prepare_for(None, model_kind)
         for module in message["modules"]:
             importlib.import_module(module)
-        return {"forkable": forking.forkable()}, []
+        return {"forkable": processes.forkable()}, []
 
-    def _open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_open(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Bind the process to its CPUs, before any engine is imported, and remember which engine is meant."""
         os.environ.update(message.get("environment", {}))
         self._cpus = message["cpus"]
@@ -152,7 +132,7 @@ class Session:
         self._cpu_s = None if self._policy is None else self._policy["cpu_s"]
         return {"pinned": pinned, "harness_ns": loop.harness_cost_ns()}, []
 
-    def _describe(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_describe(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """What the engine is, without loading its packages, unless one of them must be shown to work."""
         engine = find(self._reference)
         if "proof" in message:
@@ -164,21 +144,21 @@ class Session:
             "capabilities": sorted(engine.capabilities),
         }, []
 
-    def _inspect(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_inspect(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Inputs, outputs and weights of a model that only its engine can read."""
         return {"model": find(self._reference)().inspect(message["model"], message["kind"])}, []
 
-    def _deployment(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_deployment(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """The engine's part of a program that runs the model as asked; empty where the engine has none."""
         groups = message["groups"]
         options = _load_options(message, groups[0], len(groups) if message["layout"] == "one" else 1)
         return {"code": find(self._reference).deployment(options)}, []
 
-    def _convert(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_convert(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Write the model into a folder in the engine's own format."""
         return {"files": find(self._reference)().convert(message["model"], message["out"], message["options"])}, []
 
-    def _load(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_load(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Load the model, once for each group of CPUs or once for all streams; the first load is timed."""
         import numpy
 
@@ -215,12 +195,12 @@ class Session:
             "versions": {**self._streams[0].engine.versions(), **_versions(kind), "numpy": numpy.__version__},
         }, []
 
-    def _take_inputs(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_inputs(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Keep one more set of inputs; sets are numbered in the order of their arrival."""
         self._inputs.append(protocol.unpack_arrays(message["arrays"], blocks))
         return {}, []
 
-    def _infer(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_infer(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Run one set of inputs along the measured path and return the outputs."""
         stream, number = message["stream"], message["set"]
         started = time.perf_counter()
@@ -230,10 +210,9 @@ class Session:
         engine = self._streams[stream].engine
         arrays, unreadable = _as_arrays(engine.outputs(call, returned), self._output_names)
         self._calls[stream, number] = engine.after_first_run(call)
-        heads, out = protocol.pack_arrays(arrays)
-        return {"arrays": heads, "unreadable": unreadable, "seconds": seconds}, out
+        return _with_arrays(arrays, unreadable=unreadable, seconds=seconds)
 
-    def _slice(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_slice(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Measure all streams for a while, as fast as they can; inputs are those of set 0."""
 
         def measure(calls: List[Call], groups: List[List[int]]) -> Measured:
@@ -252,16 +231,16 @@ class Session:
 
         return self._stamped(measure, message["watch"], message.get("watched", True))
 
-    def _serve(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_serve(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Serve requests that arrive at set moments, from a queue of our own or shared with other processes."""
         own = protocol.numbers(blocks[0]) if blocks else None
-        take = server.from_descriptor(message["queue"]) if own is None else server.from_memory(own)
+        take = scenarios.from_descriptor(message["queue"]) if own is None else scenarios.from_memory(own)
 
         def measure(calls: List[Call], groups: List[List[int]]) -> Measured:
             # Processes that share a queue keep their common beginning, even if one of them comes late.
             start_ns = message["start_ns"] or time.perf_counter_ns() + _SERVER_LEAD_NS
             loop.set_deadline(self._deadline, start_ns + int(message["seconds"] * 1e9))
-            served = server.serve_all(calls, groups, take, start_ns, self._deadline, message["expected"])
+            served = scenarios.serve_all(calls, groups, take, start_ns, self._deadline, message["expected"])
             return [block for stream in served for block in stream], False
 
         return self._stamped(measure, message["watch"])
@@ -300,7 +279,7 @@ class Session:
             "supported": self._streams[0].engine.fraction_of_supported_ops,
         }, blocks
 
-    def _layers(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_layers(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Let the engine time its layers on the first set of inputs, and hand over its own graph if it has one.
 
         The loaded model may be gone afterwards: a second one beside it would take its memory and its CPUs.
@@ -308,64 +287,59 @@ class Session:
         self._calls.clear()
         # An engine may have bound this thread to one of them, and binds its new threads within what it finds.
         pin(self._cpus)
-        engine = self._streams[0].engine
-        layer_times = dict(engine.layer_times(self._inputs[0], message["seconds"], message["imposed_sparsity"]))
+        engine, sparsity = self._streams[0].engine, message["imposed_sparsity"]
+        if sparsity is not None and "imposed_sparsity" not in engine.capabilities:
+            name = self._reference.get("builtin", "it")
+            raise BadOption("{} cannot impose sparsity; prune a copy of the model".format(name))
+        layer_times = dict(engine.layer_times(self._inputs[0], message["seconds"], sparsity))
         graph = layer_times.pop("graph", None)
         return layer_times, [] if graph is None else [graph]
 
-    def _context(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_context(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Fill the cache of a model that generates with tokens; they stay for all generations that follow."""
         context = protocol.unpack_arrays(message["arrays"], blocks)["context"]
         self._generator = generation.Generator(self._streams[0].engine, context)
         return {"memory_bytes": generation.memory_bytes(self._streams[0].engine)}, []
 
-    def _generate(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_generate(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Generate tokens behind new prompts, each token timed."""
         prompts = protocol.unpack_arrays(message["arrays"], blocks)["prompts"]
         figures, arrays = self._generator.generate(
             prompts, message["new_tokens"], message["watch"], message["memory"]
         )
-        heads, out = protocol.pack_arrays(arrays)
-        return {"arrays": heads, "settings": self._settings, **figures}, out
+        return _with_arrays(arrays, settings=self._settings, **figures)
 
-    def _answer_requests(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_answer(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Generate behind prompts that arrive at set moments."""
         arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
-        prompts = serving.split_prompts(arrays_in["tokens"], arrays_in["lengths"])
-        requests = serving.Requests(prompts, arrays_in["arrivals_ns"].tolist(), message["new_tokens"])
+        prompts = generation.split_prompts(arrays_in["tokens"], arrays_in["lengths"])
+        requests = generation.Requests(prompts, arrays_in["arrivals_ns"].tolist(), message["new_tokens"])
         before, cpu_ns = counters.read(message["watch"]), time.process_time_ns()
         self._generator.serve(requests, message["sequences"], message["seconds"], self._deadline)
         cpu_ns = time.process_time_ns() - cpu_ns
         noise = counters.difference(before, counters.read(message["watch"]))
-        heads, out = protocol.pack_arrays(requests.arrays())
-        figures = {"counters": noise, "canary_ns": counters.canary_ns(), "cpu_ns": cpu_ns}
-        return {"arrays": heads, **figures}, out
+        return _with_arrays(requests.arrays(), counters=noise, canary_ns=counters.canary_ns(), cpu_ns=cpu_ns)
 
-    def _force(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_force(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """What the engine would choose in place of each token that follows prompts, given those before it."""
         arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
-        if message.get("batched"):
-            arrays = self._generator.force_batched(arrays_in["prompts"], arrays_in["tokens"])
-        else:
-            arrays = self._generator.force(arrays_in["prompts"], arrays_in["tokens"])
-        heads, out = protocol.pack_arrays(arrays)
-        return {"arrays": heads}, out
+        force = self._generator.force_batched if message.get("batched") else self._generator.force
+        return _with_arrays({"token_ids": force(arrays_in["prompts"], arrays_in["tokens"])})
 
-    def _sample(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_sample(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Tokens drawn by their probabilities behind prompts, and the most likely one in place of each."""
         arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
-        arrays = self._generator.sample(arrays_in["prompts"], message["positions"], message["seed"])
-        heads, out = protocol.pack_arrays(arrays)
-        return {"arrays": heads}, out
+        return _with_arrays(self._generator.sample(arrays_in["prompts"], message["positions"], message["seed"]))
 
-    def _cache_growth(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+    def do_cache_growth(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """What the process grows with each token of room in a cache, by caches made for this question."""
         return {"bytes": self._generator.cache_growth()}, []
 
-    def _task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
+    def do_task(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Do a job that needs an engine's package but measures nothing (exporting, …)."""
-        module = importlib.import_module("." + message["task"], __package__ + ".tasks")
-        answer: Answer = module.run(message["arguments"], blocks)
+        module, _, function = message["task"].partition(".")
+        tasks = importlib.import_module("." + module, __package__ + ".tasks")
+        answer: Answer = getattr(tasks, function or "run")(message["arguments"], blocks)
         return answer
 
     def _call(self, stream: int, number: int) -> Call:
@@ -387,19 +361,14 @@ def _size(path: str) -> int:
 
 
 def _load_options(message: Dict[str, Any], cpus: List[int], streams: int) -> LoadOptions:
-    return LoadOptions(
-        kind=message["kind"],
-        cpus=cpus,
-        threads=message["threads"],
-        cores=message["cores"],
-        streams=streams,
-        scheduler=message["scheduler"],
-        pinning=message["pinning"],
-        batch_size=message["batch_size"],
-        shapes=message["shapes"],
-        options=message["options"],
-        start_tokens=message.get("start_tokens", ()),
-    )
+    given = {name: message[name] for name in LoadOptions._fields if name in message}
+    return LoadOptions(**{**given, "cpus": cpus, "streams": streams})
+
+
+def _with_arrays(arrays: Dict[str, Any], **data: Any) -> Answer:
+    """An answer that brings arrays by name."""
+    heads, blocks = protocol.pack_arrays(arrays)
+    return {"arrays": heads, **data}, blocks
 
 
 def _without(blocks: Sequence[Any], resident: Any, at_least: Any) -> Any:

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,42 +29,55 @@ from inferlab.worker import Launch, Worker
 #: Scripted, for tests and demonstrations.
 FAKE = "fake"
 
-# Engines whose package is an extra of ours, and what they import.
-_EXTRAS = {
-    "torch": "torch",
-    "mnn": "MNN",
-    "llamacpp": "xllamacpp",
-    "openvino-genai": "openvino_genai",
-    "onnxruntime-genai": "onnxruntime_genai",
+# OpenVINO 2026.4.1 runs AMX kernels of some INT8 models without configuring the tiles first (seen in a debugger).
+_WITHOUT_AMX = {"max_cpu_isa": "AVX512_CORE_FP16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What sets an engine of ours apart from others when a child is started for it."""
+
+    #: What it imports, and the extra of ours that brings it; empty where it is always there or has its own home.
+    imports: str = ""
+    extra: str = ""
+    #: Where its generation is a class of its own: the child's module and the class.
+    generator: tuple[str, str] | None = None
+    only_generates: bool = False
+    #: As in Launch.
+    converts: bool = False
+    writes_model: bool = False
+    newest_ir: int | None = None
+    advice: Mapping[str, str] = field(default_factory=dict)
+    #: Options with which it does without AMX, where oneDNN would choose it by itself.
+    without_amx: Mapping[str, str] = field(default_factory=dict)
+
+
+#: By name; those that are not here have no such traits.
+TRAITS = {
+    "onnxruntime": Traits(generator=("onnxruntime", "OnnxRuntimeGenerator")),
+    "openvino": Traits(
+        generator=("openvino", "OpenVinoGenerator"),
+        advice={
+            "SIGILL": "On CPUs with AMX its INT8 kernels may do that; --engine-option "
+            f"max_cpu_isa={_WITHOUT_AMX['max_cpu_isa']} makes it do without AMX."
+        },
+        without_amx=_WITHOUT_AMX,
+    ),
+    "torch": Traits("torch", "torch", generator=("torch.generation", "TorchGenerator")),
+    "mnn": Traits("MNN", "mnn", converts=True),
+    "llamacpp": Traits("xllamacpp", "llamacpp", only_generates=True),
+    "openvino-genai": Traits("openvino_genai", "genai", only_generates=True),
+    "onnxruntime-genai": Traits("onnxruntime_genai", "genai", only_generates=True),
+    # It reads no newer IR (ENGINES.md: tried), and writes into the file itself; the executor writes beside it.
+    "deepsparse": Traits(newest_ir=8, writes_model=True),
+    "executor": Traits(writes_model=True),
+    FAKE: Traits(generator=("fake", "FakeGenerator")),
 }
-# Extras that are not called as their engine.
-_EXTRA_NAMES = {"openvino-genai": "genai", "onnxruntime-genai": "genai"}
+_NO_TRAITS = Traits()
 # A server that the user names by its address, and the variable by which its client learns it.
 _SERVER = {"builtin": "http_server", "class": "HttpServer"}
 _SERVER_SCHEMES = ("http://", "https://")
 _SERVER_VARIABLE = "INFERLAB_SERVER"
-# Engines whose generation is a class of its own: the child's module and the class.
-_GENERATORS = {
-    "torch": ("torch.generation", "TorchGenerator"),
-    "onnxruntime": ("onnxruntime_generation", "OnnxRuntimeGenerator"),
-    "openvino": ("openvino_generation", "OpenVinoGenerator"),
-    "fake": ("fake", "FakeGenerator"),
-}
-_ONLY_GENERATE = frozenset({"llamacpp", "openvino-genai", "onnxruntime-genai"})
-# The newest ONNX IR that an engine with an environment of its own reads (ENGINES.md: tried).
-_NEWEST_IR = {"deepsparse": 8}
-# Into the file itself, or beside it.
-_WRITES_MODEL = frozenset({"deepsparse", "executor"})
-# They run files of their own format.
-_CONVERTS = frozenset({"mnn"})
-# OpenVINO 2026.4.1 runs AMX kernels of some INT8 models without configuring the tiles first (seen in a debugger).
-_WITHOUT_AMX = {"max_cpu_isa": "AVX512_CORE_FP16"}
-_ADVICE = {
-    "openvino": {
-        "SIGILL": "On CPUs with AMX its INT8 kernels may do that; --engine-option "
-        f"max_cpu_isa={_WITHOUT_AMX['max_cpu_isa']} makes it do without AMX."
-    }
-}
 _PATIENCE_S = 60.0
 _CHILD_ENGINES = Path(__file__).parent.parent / "child" / "engines"
 
@@ -90,15 +103,10 @@ def launch(name: str) -> Launch:
     if is_server(name):
         return _launch_server(name)
     if name in BUILTIN and name not in SPECS:
-        if name in _EXTRAS and importlib.util.find_spec(_EXTRAS[name]) is None:
+        traits = _traits(name)
+        if traits.imports and importlib.util.find_spec(traits.imports) is None:
             raise NotInstalled(name, _extra(name))
-        return Launch(
-            name,
-            {"builtin": name.replace("-", "_"), "class": BUILTIN[name]},
-            converts=name in _CONVERTS,
-            advice=_ADVICE.get(name, {}),
-            safe_options=_safe_options(name),
-        )
+        return _with_traits(Launch(name, {"builtin": name.replace("-", "_"), "class": BUILTIN[name]}), traits)
     if has_environment(name):
         return _launch_isolated(name)
     if ".py:" in name or name.endswith(".py"):
@@ -111,11 +119,26 @@ def launch(name: str) -> Launch:
 
 def launch_generator(name: str) -> Launch:
     """How to start a child for an engine that generates tokens."""
-    usual = launch(name)
-    if engine_name(name) not in _GENERATORS:
-        return usual
-    module, kind = _GENERATORS[engine_name(name)]
-    return replace(usual, reference={"builtin": module, "class": kind})
+    usual, generator = launch(name), _traits(engine_name(name)).generator
+    return (
+        replace(usual, reference=dict(zip(("builtin", "class"), generator, strict=True))) if generator else usual
+    )
+
+
+def _traits(name: str) -> Traits:
+    return TRAITS.get(name, _NO_TRAITS)
+
+
+def _with_traits(launch: Launch, traits: Traits) -> Launch:
+    amx = "amx_tile" in describe_machine().instruction_sets and "ONEDNN_MAX_CPU_ISA" not in os.environ
+    return replace(
+        launch,
+        converts=traits.converts,
+        writes_model=traits.writes_model,
+        newest_ir=traits.newest_ir,
+        advice=traits.advice,
+        safe_options=traits.without_amx if amx else {},
+    )
 
 
 def is_server(name: str) -> bool:
@@ -125,17 +148,17 @@ def is_server(name: str) -> bool:
 
 def generators() -> list[str]:
     """The engines of ours that generate tokens."""
-    return [name for name in BUILTIN if name in _ONLY_GENERATE or (name in _GENERATORS and name != FAKE)]
+    return [name for name in BUILTIN if name != FAKE and (only_generates(name) or _traits(name).generator)]
 
 
 def only_generates(name: str) -> bool:
     """Whether an engine generates tokens and can do nothing else."""
-    return engine_name(name) in _ONLY_GENERATE or is_server(name)
+    return _traits(engine_name(name)).only_generates or is_server(name)
 
 
 def refuse_extra(name: str) -> None:
     """Refuse to make an environment for an engine whose package is an extra of ours."""
-    if name in _EXTRAS:
+    if _traits(name).extra:
         raise BadInput(
             f"Engine '{name}' lives beside inferlab, without an environment of its own. "
             f"Install it with: {_extra(name)}"
@@ -204,12 +227,6 @@ def abilities(launch: Launch, patience_s: float = _PATIENCE_S) -> Abilities:
     return _abilities[key]
 
 
-def _safe_options(name: str) -> Mapping[str, str]:
-    """Options with which an engine does without AMX, where oneDNN would choose it by itself."""
-    amx = "amx_tile" in describe_machine().instruction_sets and "ONEDNN_MAX_CPU_ISA" not in os.environ
-    return _WITHOUT_AMX if name == "openvino" and amx else {}
-
-
 def stamp(launch: Launch) -> list[Any]:
     """What tells whether an engine is still the same: its package's version, or the file that defines it."""
     if "file" in launch.reference:
@@ -243,7 +260,7 @@ def _engine_names() -> list[str]:
 
 
 def _extra(name: str) -> str:
-    return f"pip install 'inferlab[{_EXTRA_NAMES.get(name, name)}]'"
+    return f"pip install 'inferlab[{_traits(name).extra}]'"
 
 
 def _launch_server(address: str) -> Launch:
@@ -263,18 +280,8 @@ def _launch_isolated(name: str) -> Launch:
         raise NotInstalled(name, f"inferlab engines install {name}")
     environments.note_use(name)
     spec = spec_of(name)
-    return Launch(
-        name,
-        spec.reference,
-        interpreter=str(interpreter),
-        isolated=True,
-        writes_model=name in _WRITES_MODEL,
-        converts=spec.name in _CONVERTS,
-        newest_ir=_NEWEST_IR.get(name),
-        trusted=spec.trusted,
-        advice=_ADVICE.get(spec.name, {}),
-        safe_options=_safe_options(spec.name),
-    )
+    start = Launch(name, spec.reference, interpreter=str(interpreter), isolated=True, trusted=spec.trusted)
+    return _with_traits(start, _traits(spec.name))
 
 
 def _launch_file(name: str) -> Launch:

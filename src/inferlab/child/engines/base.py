@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+import time
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+#: The types of caches of keys and values, as engines that generate call them.
+CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8"}
+# What layers take is told of this many inferences at least, after as many to warm up; and of so many at most.
+WARMUP = _LEAST = 3
+MOST_RUNS = 1000
+
+Item = TypeVar("Item")
+_NONE: Dict[str, Any] = {}
 
 
 class BadOption(Exception):
@@ -20,15 +30,15 @@ class LoadOptions(NamedTuple):
     #: Cores for this one loaded model, over all its streams.
     cores: int
     #: Streams that this one loaded model serves.
-    streams: int
+    streams: int = 1
     #: "single_stream", "multi_stream" or "elastic".
-    scheduler: str
-    pinning: str
-    batch_size: int
+    scheduler: str = "single_stream"
+    pinning: str = "none"
+    batch_size: int = 1
     #: The shape of every input, by name.
-    shapes: Dict[str, List[int]]
+    shapes: Dict[str, List[int]] = _NONE
     #: The user's KEY=VALUE options.
-    options: Dict[str, str]
+    options: Dict[str, str] = _NONE
     #: The tokens that the decoder of an encoder–decoder begins with.
     start_tokens: Sequence[int] = ()
 
@@ -58,6 +68,9 @@ class Engine:
     extras: Sequence[str] = ()
     #: The share of the model's operators that run in the engine's own kernels, where it falls back for the others.
     fraction_of_supported_ops: Optional[float] = None
+    #: Of an encoder–decoder: the tokens [sequence, position] that its decoder begins with.
+    _start_tokens: Any = None
+    _encoded_ns: Optional[int] = None
 
     def prepare(self) -> None:
         """Import the engine's packages, so that the time and memory of load are the model's own."""
@@ -122,17 +135,43 @@ class Engine:
     def prefill(self, prompts: Any) -> Any:
         """Compute tokens [sequence, position] behind those in the cache; the most likely next ones [sequence].
 
-        A negative number stands for none: the engine has ended that sequence.
+        A negative number stands for none: the engine has ended that sequence. Of a model with an encoder the
+        prompts are that one's inputs, and the next tokens those behind its decoder's first.
         """
-        raise BadOption("it does not generate tokens")
+        if self._start_tokens is None:
+            return self.decode(prompts)
+        self.encode(prompts)
+        self._encoded_ns = time.perf_counter_ns()
+        return self.decode(self._start_tokens)
 
     def step(self, tokens: Any) -> Any:
         """The most likely next tokens behind one more of each sequence."""
+        return self.decode(tokens[:, None])
+
+    def decode(self, tokens: Any) -> Any:
+        """What `prefill` and `step` ask for, of an engine that computes both alike."""
         raise BadOption("it does not generate tokens")
 
+    def encode(self, inputs: Any) -> None:
+        """Compute what the decoder reads of its encoder's inputs."""
+        raise BadOption("it has no encoder")
+
+    def take_start_tokens(self, options: LoadOptions) -> None:
+        """Note what the decoder of a model with an encoder begins with."""
+        import numpy
+
+        if not options.start_tokens:
+            raise BadOption("an encoder–decoder needs the tokens that its decoder begins with")
+        self._start_tokens = numpy.tile(numpy.array(options.start_tokens, numpy.int64), (options.batch_size, 1))
+
+    def refuse_context(self, context: Any) -> None:
+        """Refuse tokens in the cache of a model whose prompts are its encoder's inputs."""
+        if self._start_tokens is not None and context.shape[1]:
+            raise BadOption("an encoder–decoder has no tokens before its prompt")
+
     def encoded_ns(self) -> Optional[int]:
-        """When the encoder was done in the last prefill, whose prompts are its inputs; None without one."""
-        return None
+        """When the encoder was done in the last prefill; None without one."""
+        return self._encoded_ns
 
     def generate(self, prompts: Any, new_tokens: int, emit: Callable[[int, int], None]) -> None:
         """Generate behind prompts [sequence, position]; `emit` gets a sequence's number and each of its tokens.
@@ -204,6 +243,28 @@ class Engine:
         return ""
 
 
+class WholeSequences(Engine):
+    """The base of engines that keep nothing of a sequence: the context is computed with every prompt."""
+
+    capabilities = frozenset({"generation", "whole_sequences", "concurrent_requests"})
+    _context: Any
+
+    def begin(self, context: Any) -> Optional[int]:
+        """Remember a context."""
+        self._context = context
+        return 0
+
+    def rewind(self, depth: int) -> bool:
+        """Nothing is kept of what was generated."""
+        return True
+
+    def behind_context(self, prompt: Any, row: int) -> Any:
+        """The tokens [position] of a sequence: those of the context, then its prompt."""
+        import numpy
+
+        return numpy.concatenate([self._context[row], prompt]) if self._context.shape[1] else prompt
+
+
 class Options:
     """The user's KEY=VALUE options, read once each; what nobody read is refused."""
 
@@ -239,3 +300,41 @@ class Options:
                     ", ".join(sorted(self._left)), ", ".join(sorted(self._known)) or "none"
                 )
             )
+
+
+# What engines tell of their layers.
+
+
+def layer(
+    name: str, kind: str, kernel: str, covers: Sequence[str], ns: float, fallback: bool = False
+) -> Dict[str, Any]:
+    """One layer, as `Engine.layer_times` tells of it."""
+    return {
+        "name": name,
+        "type": kind,
+        "kernel": kernel,
+        "covers": list(covers),
+        "fallback": fallback,
+        "ns": max(0.0, float(ns)),
+    }
+
+
+def times_ns(call: Callable[[], Any], seconds: float, warmup: int = WARMUP, most: int = 1 << 62) -> List[int]:
+    """How long each call took for a while, after some to warm up."""
+    clock = time.perf_counter_ns
+    for _ in range(warmup):
+        call()
+    walls_ns: List[int] = []
+    end = clock() + int(seconds * 1e9)
+    while len(walls_ns) < _LEAST or (clock() < end and len(walls_ns) < most):
+        started = clock()
+        call()
+        walls_ns.append(clock() - started)
+    return walls_ns
+
+
+def middle_half(runs: Sequence[Item], total: Callable[[Item], float]) -> List[Item]:
+    """The middle half of the runs: a disturbed one would stretch the layer that it happened to hit."""
+    ordered = sorted(runs, key=total)
+    quarter = len(ordered) // 4
+    return ordered[quarter : len(ordered) - quarter] or ordered

@@ -8,7 +8,8 @@ import re
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from .base import BadOption, Engine, LoadOptions, Options
+from ..processes import in_fork
+from .base import BadOption, Engine, LoadOptions, Options, layer
 
 _DEPLOYMENT = '''import os
 import tempfile
@@ -79,7 +80,8 @@ class DeepSparse(Engine):
         import deepsparse
 
         batch_size = _batch_size(options)
-        rewritten = _in_fork(functools.partial(_fix_shapes, model, options.shapes, batch_size))
+        fix_shapes = functools.partial(_fix_shapes, model, options.shapes, batch_size)
+        rewritten = in_fork(fix_shapes, "the model's inputs could not be read or set to the shapes asked for")
         bound = _bind_workers(options, scheduler)
         self._settings = {
             "model": model,
@@ -219,23 +221,6 @@ def _dims(value: Any) -> List[int]:
     return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-def _in_fork(work: Callable[[], bool]) -> bool:
-    """Do what takes memory in a fork, so that the process's peak of memory is the engine's own."""
-    process = os.fork()
-    if process == 0:
-        try:
-            os._exit(int(work()))
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            os._exit(2)
-    code = os.waitpid(process, 0)[1]
-    if code not in (0, 1 << 8):
-        raise RuntimeError("the model's inputs could not be read or set to the shapes asked for")
-    return code != 0
-
-
 # What each layer takes in DeepSparse, as it is or with imposed sparsity: its own analysis of a fresh engine.
 
 _WARMUP = 3
@@ -276,17 +261,17 @@ def _read_layers(analysis: Dict[str, Any], supported: float) -> Dict[str, Any]:
     totals = analysis["iteration_times"]
     factor = statistics.median(totals) / statistics.mean(totals) if sum(totals) else 1.0
     layers = []
-    for layer in analysis["layer_info"]:
-        name, covers = layer["name"], layer["canonical_name"]
+    for entry in analysis["layer_info"]:
+        name, covers = entry["name"], entry["canonical_name"]
         layers.append(
-            {
-                "name": name,
-                "type": _NUMBER.sub("", _SPARSE.sub("", name)),
-                "kernel": _NUMBER.sub("", name),
-                "covers": [] if covers == "<none>" else [part for part in covers.split(",") if part],
-                "fallback": supported < 1.0 and ("Naive" in name or "ORT" in name),
-                "ns": 1e6 * layer["average_run_time_in_ms"] * factor,
-            }
+            layer(
+                name,
+                _NUMBER.sub("", _SPARSE.sub("", name)),
+                _NUMBER.sub("", name),
+                [] if covers == "<none>" else [part for part in covers.split(",") if part],
+                1e6 * entry["average_run_time_in_ms"] * factor,
+                fallback=supported < 1.0 and ("Naive" in name or "ORT" in name),
+            )
         )
     return {
         "layers": layers,

@@ -137,15 +137,15 @@ class FakeGenerator(Fake):
     def _next(self, last: Sequence[Tuple[int, int]]) -> Any:
         import numpy
 
-        found = []
+        tokens = []
         for number, token in last:
             emitted = self._emitted[number] = self._emitted.get(number, 0) + 1
             wrong = self._misread and emitted % self._misread == 0
             chosen = (int(token) + (3 if wrong else 1)) % 7
-            found.append(-1 if 0 < self._eos_after < emitted else chosen)
+            tokens.append(-1 if 0 < self._eos_after < emitted else chosen)
         if self._copies_first:
-            found = [found[0]] * len(found)
-        return numpy.array(found, numpy.int64)
+            tokens = [tokens[0]] * len(tokens)
+        return numpy.array(tokens, numpy.int64)
 
 
 def _hold_lock(held_us: int) -> None:

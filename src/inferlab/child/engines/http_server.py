@@ -12,7 +12,7 @@ import urllib.parse
 import uuid
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
-from .base import BadOption, Engine, LoadOptions, Options
+from .base import BadOption, LoadOptions, Options, WholeSequences
 
 #: The variable with the server's address, which only the user names.
 ADDRESS = "INFERLAB_SERVER"
@@ -33,11 +33,11 @@ class _Form(NamedTuple):
     logprobs: bool
 
 
-class HttpServer(Engine):
+class HttpServer(WholeSequences):
     """A client with a connection for each sequence; where and on what the server computes it does not know."""
 
     kinds = frozenset({"gguf", "transformers", "onnxruntime-genai", "openvino-genai"})
-    capabilities = frozenset({"generation", "whole_sequences", "concurrent_requests", "remote"})
+    capabilities = WholeSequences.capabilities | {"remote"}
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Find out what the server has and takes.
@@ -74,15 +74,6 @@ class HttpServer(Engine):
         """The server's, as it says itself."""
         return {"server": self._version}
 
-    def begin(self, context: Any) -> Optional[int]:
-        """Remember a context: it is sent with every prompt."""
-        self._context = context
-        return 0
-
-    def rewind(self, depth: int) -> bool:
-        """Nothing is kept here."""
-        return True
-
     def generate(self, prompts: Any, new_tokens: int, emit: Callable[[int, int], None]) -> None:
         """A request for each sequence, all at once."""
         errors: List[BaseException] = []
@@ -112,26 +103,26 @@ class HttpServer(Engine):
             connection.close()
 
     def _complete(self, prompt: Any, row: int, new_tokens: int, emit: Callable[[int], None]) -> None:
-        ids = [*self._context[row].tolist(), *prompt.tolist()]
+        ids = self.behind_context(prompt, row).tolist()
         for choice in self._stream(self._body(self._form, ids, new_tokens)):
             for token in _token_ids(choice) or [0] * bool(choice.get("text")):
                 emit(token)
 
-    def _find_model(self, wanted: str) -> str:
+    def _find_model(self, name: str) -> str:
         answer = self._ask("GET", "/models", None)
         models = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(models, list) or not all(isinstance(model, dict) and "id" in model for model in models):
             raise self._foreign("it lists no models")
         names = [str(model["id"]) for model in models]
-        if wanted and wanted not in names:
-            raise BadOption("the server has no model '{}'; it has {}".format(wanted, ", ".join(names) or "none"))
-        if not wanted and len(names) != 1:
+        if name and name not in names:
+            raise BadOption("the server has no model '{}'; it has {}".format(name, ", ".join(names) or "none"))
+        if not name and len(names) != 1:
             raise BadOption(
                 "the server has {} models ({}); name one with --engine-option model=NAME".format(
                     len(names), ", ".join(names)
                 )
             )
-        return wanted or names[0]
+        return name or names[0]
 
     def _find_form(self, model: str, kind: str, prompt: str, logprobs: bool) -> Any:
         """The best of the ways to ask that this server takes, and where its answers have token ids."""
@@ -288,11 +279,11 @@ class _Address:
 
 def _token_ids(choice: Dict[str, Any]) -> List[int]:
     """The ids that an event tells: as vLLM has them, or llama-server beside its probabilities."""
-    found = choice.get("token_ids") or choice.get("tokens") or []
-    if not found:
+    ids = choice.get("token_ids") or choice.get("tokens") or []
+    if not ids:
         content = (choice.get("logprobs") or {}).get("content") or []
-        found = [one["id"] for one in content if isinstance(one, dict) and "id" in one]
-    return [int(one) for one in found if isinstance(one, (int, float))]
+        ids = [entry["id"] for entry in content if isinstance(entry, dict) and "id" in entry]
+    return [int(entry) for entry in ids if isinstance(entry, (int, float))]
 
 
 def _message(text: str) -> str:
@@ -300,10 +291,10 @@ def _message(text: str) -> str:
     try:
         error = json.loads(text)
         error = error.get("error", error)
-        found = error.get("message", error) if isinstance(error, dict) else error
+        message = error.get("message", error) if isinstance(error, dict) else error
     except (ValueError, AttributeError):
-        found = text
-    return " ".join(str(found).split())[:300].rstrip(".") or "no reason given"
+        message = text
+    return " ".join(str(message).split())[:300].rstrip(".") or "no reason given"
 
 
 def _detokenizer(model: str, kind: str) -> Callable[[Any], str]:

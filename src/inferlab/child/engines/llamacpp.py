@@ -7,8 +7,9 @@ import importlib.util
 import os
 import re
 import struct
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from ..counters import memory_bytes
 from .base import BadOption, Engine, LoadOptions, Options
 
 # Larger than any version's structures: what a function returns or takes by value lies at their beginning.
@@ -67,11 +68,8 @@ class LlamaCpp(Engine):
         given.finish()
         lib = self._library()
         self._lines: List[str] = []
-        self._listener = _LOG(self._listen)
-        lib.llama_log_set(self._listener, None)
-        lib.llama_backend_init()
         self._batch_size, capacity = options.shapes["tokens"]
-        self._model = lib.llama_model_load_from_file(os.fsencode(model), lib.llama_model_default_params())
+        self._listener, self._model = _load_model(lib, model, self._listen)
         if not self._model:
             raise self._refusal(model)
         self._vocabulary: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
@@ -85,23 +83,23 @@ class LlamaCpp(Engine):
         self._memory = lib.llama_get_memory(self._context)
         self._most: int = lib.llama_n_batch(self._context)
         self._lengths = [0] * self._batch_size
-        told = self._cache_facts()
-        told["kv_allocated_tokens"] = int(lib.llama_n_ctx(self._context))
+        facts = self._cache_facts()
+        facts["kv_allocated_tokens"] = int(lib.llama_n_ctx(self._context))
         return {
             "cache": "allocated",
             "num_threads": int(lib.llama_n_threads(self._context)),
             "n_batch": self._most,
             "n_ubatch": int(lib.llama_n_ubatch(self._context)),
             "system": lib.llama_print_system_info().decode("utf-8", "replace").strip(" |"),
-            **told,
+            **facts,
         }
 
     def _make_context(self, tokens: int, sequences: int) -> Any:
         parameters = self._lib.llama_context_default_params()
         if _CONTEXT_FIELDS.unpack_from(parameters.content) != _CONTEXT_DEFAULTS:
             raise BadOption("this version of xllamacpp is not known; pip install 'inferlab[llamacpp]'")
-        wanted = (tokens, max(_CONTEXT_DEFAULTS[1], self._ubatch), self._ubatch, sequences)
-        _CONTEXT_FIELDS.pack_into(parameters.content, 0, *wanted)
+        fields = (tokens, max(_CONTEXT_DEFAULTS[1], self._ubatch), self._ubatch, sequences)
+        _CONTEXT_FIELDS.pack_into(parameters.content, 0, *fields)
         return self._lib.llama_init_from_model(self._model, parameters)
 
     def begin(self, context: Any) -> None:
@@ -109,7 +107,7 @@ class LlamaCpp(Engine):
         self._lib.llama_memory_clear(self._memory, False)
         self._lengths = [0] * self._batch_size
         if context.shape[1]:
-            self._decode(context, logits=False)
+            self.advance(list(enumerate(context)), logits=False)
             self._lib.llama_synchronize(self._context)
 
     def rewind(self, depth: int) -> bool:
@@ -121,13 +119,9 @@ class LlamaCpp(Engine):
         self._lengths = [depth] * self._batch_size
         return all(removed)
 
-    def prefill(self, prompts: Any) -> Any:
-        """The most likely token behind each prompt."""
-        return self._decode(prompts)
-
-    def step(self, tokens: Any) -> Any:
-        """The most likely tokens behind these."""
-        return self._decode(tokens[:, None])
+    def decode(self, tokens: Any) -> Any:
+        """Compute tokens of all sequences, and the most likely next ones."""
+        return self.advance(list(enumerate(tokens)))
 
     def logits(self) -> Any:
         """Those of the last call."""
@@ -137,7 +131,7 @@ class LlamaCpp(Engine):
 
     def cache_bytes(self) -> Optional[int]:
         """What the state of all sequences takes, as llama.cpp would save it."""
-        sizes = [self._lib.llama_state_seq_get_size(self._context, one) for one in range(self._batch_size)]
+        sizes = [self._lib.llama_state_seq_get_size(self._context, number) for number in range(self._batch_size)]
         return int(sum(sizes))
 
     def cache_growth(self) -> Optional[float]:
@@ -150,9 +144,9 @@ class LlamaCpp(Engine):
         more = -(-int(_GROWTH_BYTES / each) // _STEP_TOKENS) * _STEP_TOKENS
         contexts, grown = [], []
         for tokens in (_STEP_TOKENS, _STEP_TOKENS + more):
-            before = _resident()
+            before = memory_bytes()["now"]
             contexts.append(self._make_context(tokens, 1))
-            after = _resident()
+            after = memory_bytes()["now"]
             if contexts[-1] and before is not None and after is not None:
                 grown.append(after - before)
         for context in contexts:
@@ -165,22 +159,14 @@ class LlamaCpp(Engine):
         self._lib.llama_free(self._context)
         self._lib.llama_model_free(self._model)
 
-    def advance(self, pieces: Sequence[Tuple[int, Any]]) -> Any:
-        """Compute tokens of some sequences in one batch."""
-        return self._compute(pieces)
-
     def forget(self, sequence: int, depth: int) -> None:
         """Remove what follows the first tokens of a sequence."""
         if not self._lib.llama_memory_seq_rm(self._memory, sequence, depth, -1):
             raise BadOption("this model cannot forget part of a sequence, so requests cannot be batched")
         self._lengths[sequence] = depth
 
-    def _decode(self, tokens: Any, logits: bool = True) -> Any:
-        """Compute tokens [sequence, position] that follow what each sequence has."""
-        return self._compute(list(enumerate(tokens)), logits)
-
-    def _compute(self, pieces: Sequence[Tuple[int, Any]], logits: bool = True) -> Any:
-        """Compute tokens [position] of sequences, by their number, that follow what each has."""
+    def advance(self, pieces: Sequence[Tuple[int, Any]], logits: bool = True) -> Any:
+        """Compute tokens [position] of some sequences in one batch, behind what each has."""
         import numpy
 
         lengths = [len(tokens) for _, tokens in pieces]
@@ -193,12 +179,12 @@ class LlamaCpp(Engine):
         )
         sequences = numpy.repeat(numpy.array([number for number, _ in pieces], numpy.int32), lengths)
         last_of_each = numpy.cumsum(lengths) - 1
-        wanted = numpy.zeros(len(flat), numpy.int8)
-        wanted[last_of_each] = logits
-        one = numpy.ones(len(flat), numpy.int32)
+        with_logits = numpy.zeros(len(flat), numpy.int8)
+        with_logits[last_of_each] = logits
+        ones = numpy.ones(len(flat), numpy.int32)
         pointers = sequences.ctypes.data + 4 * numpy.arange(len(flat), dtype=numpy.uint64)
         pointers = pointers.astype(numpy.uint64)
-        found: List[int] = []
+        chosen: List[int] = []
         self._logits = []
         for first in range(0, len(flat), self._most):
             last = min(first + self._most, len(flat))
@@ -207,21 +193,21 @@ class LlamaCpp(Engine):
                 flat.ctypes.data + 4 * first,
                 None,
                 positions.ctypes.data + 4 * first,
-                one.ctypes.data + 4 * first,
+                ones.ctypes.data + 4 * first,
                 pointers.ctypes.data + 8 * first,
-                wanted.ctypes.data + first,
+                with_logits.ctypes.data + first,
             )
             code = self._lib.llama_decode(self._context, batch)
             if code:
                 raise RuntimeError("llama_decode failed with code {}: {}".format(code, self._last_error()))
-            for index in numpy.flatnonzero(wanted[first:last]):
+            for index in numpy.flatnonzero(with_logits[first:last]):
                 row = self._lib.llama_get_logits_ith(self._context, int(index))
                 values = numpy.ctypeslib.as_array(row, (self._vocabulary,))
                 self._logits.append(values)
-                found.append(int(values.argmax()))
+                chosen.append(int(values.argmax()))
         for (number, _), length in zip(pieces, lengths):
             self._lengths[number] += length
-        return numpy.array(found, numpy.int32)
+        return numpy.array(chosen, numpy.int32)
 
     def _library(self) -> Any:
         """The library, with the types of what is called."""
@@ -252,14 +238,14 @@ class LlamaCpp(Engine):
     def _cache_facts(self) -> Dict[str, Any]:
         """The types of the cache and whether attention is fused, as the log tells."""
         text = "".join(self._lines)
-        told: Dict[str, Any] = {}
+        facts: Dict[str, Any] = {}
         cache = _CACHE_LINE.search(text)
         if cache:
-            told["kv_dtype"] = cache.group(3)
+            facts["kv_dtype"] = cache.group(3)
         flash = _FLASH.findall(text)
         if flash:
-            told["flash_attention"] = next(one for one in reversed(flash[-1]) if one)
-        return told
+            facts["flash_attention"] = next(word for word in reversed(flash[-1]) if word)
+        return facts
 
 
 class Vocabulary:
@@ -267,10 +253,7 @@ class Vocabulary:
 
     def __init__(self, model: str) -> None:
         self._lib = lib = _open_library()
-        self._listener = _LOG(lambda level, text, _: None)
-        lib.llama_log_set(self._listener, None)
-        lib.llama_backend_init()
-        self._model = lib.llama_model_load_from_file(os.fsencode(model), lib.llama_model_default_params())
+        self._listener, self._model = _load_model(lib, model, lambda level, text, _: None)
         if not self._model:
             raise BadOption("llama.cpp cannot load {}".format(os.path.basename(model)))
         self._vocabulary = lib.llama_model_get_vocab(self._model)
@@ -288,10 +271,12 @@ class Vocabulary:
         return list(ids[:count])
 
 
-def _resident() -> Optional[int]:
-    from ..counters import memory_bytes
-
-    return memory_bytes()["now"]
+def _load_model(lib: Any, model: str, listen: Callable[[int, bytes, Any], None]) -> Tuple[Any, Any]:
+    """What hears the library from now on, and a model, or nothing where it cannot be loaded."""
+    listener = _LOG(listen)
+    lib.llama_log_set(listener, None)
+    lib.llama_backend_init()
+    return listener, lib.llama_model_load_from_file(os.fsencode(model), lib.llama_model_default_params())
 
 
 def _open_library() -> Any:

@@ -11,8 +11,8 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from .. import descendants
-from .base import BadOption, Engine, LoadOptions, Options
+from .. import processes
+from .base import MOST_RUNS, WARMUP, BadOption, Engine, LoadOptions, Options, layer, middle_half
 
 _DEPLOYMENT = '''import os
 import tempfile
@@ -101,17 +101,17 @@ class Mnn(Engine):
         """Convert an ONNX file; with sparse=auto both ways, unless no layer has zeros enough."""
         given = _Given(options)
         ways = {"auto": ("auto:off", "auto:on")}.get(given.sparse, (given.sparse,))
-        made: List[Dict[str, Any]] = []
+        files: List[Dict[str, Any]] = []
         for sparse in ways:
             file = "sparse.mnn" if _DECIDED[sparse] else "dense.mnn"
             lstm = _convert(model, os.path.join(folder, file), given.flags(sparse), given.lstm)
-            made.append({"file": file, "options": {"sparse": sparse, "lstm": lstm}})
-        paths = [os.path.join(folder, one["file"]) for one in made]
+            files.append({"file": file, "options": {"sparse": sparse, "lstm": lstm}})
+        paths = [os.path.join(folder, entry["file"]) for entry in files]
         # Files of one model differ in a random id; that of a model with a sparse layer is smaller.
         if len({os.path.getsize(path) for path in paths}) < len(paths):
             os.remove(paths[1])
-            made.pop()
-        return made
+            files.pop()
+        return files
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Load a converted file. Options: sparse, weights, precision, gelu, winograd, lstm, memory."""
@@ -134,7 +134,7 @@ class Mnn(Engine):
         info = self._module.get_info()
         self._input_names: List[str] = list(info["inputNames"])
         self._output_names: List[str] = list(info["outputNames"])
-        self._input_types = [one.dtype for one in info["inputs"]]
+        self._input_types = [port.dtype for port in info["inputs"]]
         return {
             "sparse": given.sparse,
             "weights": given.weights,
@@ -164,7 +164,7 @@ class Mnn(Engine):
         if len(returned) != len(self._output_names):
             raise RuntimeError("it converts the model and computes none of its outputs for these inputs")
         expr = self._mnn.expr
-        arrays = [expr.convert(one, expr.NCHW) for one in returned]
+        arrays = [expr.convert(variable, expr.NCHW) for variable in returned]
         return {
             name: numpy.array(array.read()).reshape(array.shape) for name, array in zip(self._output_names, arrays)
         }
@@ -173,8 +173,6 @@ class Mnn(Engine):
         self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
     ) -> Dict[str, Any]:
         """What each operator takes, by callbacks before and after it in a session of MNN's older interface."""
-        if imposed_sparsity is not None:
-            raise BadOption("mnn cannot impose sparsity; prune a copy of the model")
         self._module = self._runtime = None
         arrays = {name: _converted(inputs, name, kind) for name, kind in zip(self._input_names, self._input_types)}
         interpreter = self._mnn.Interpreter(self._file)
@@ -278,7 +276,7 @@ def _in_fork(arguments: List[str], target: str) -> Tuple[int, str]:
         if process == 0:
             code = 1
             try:
-                descendants.die_with_parent()
+                processes.die_with_parent()
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
                 if os.getppid() == parent:
@@ -331,9 +329,6 @@ def _reason(text: str, status: int) -> str:
 
 # What each operator takes in MNN: a session calls back before and after it.
 
-_WARMUP = 3
-_LEAST = 3
-_MOST_RUNS = 1000
 # What its converter and its geometry computation add to the name of the ONNX output that an operator computes.
 _ADDED = re.compile(r"(_raster_\d+|__matmul_converted|__before_tr)+$")
 _COPY = "Raster"
@@ -370,7 +365,7 @@ def _measure_layers(
     if not operators:
         raise BadOption("it does not tell the times of layers of models with branches or loops")
     end = clock() + int(seconds * 1e9)
-    while len(runs) < _WARMUP + _LEAST or (clock() < end and len(runs) < _MOST_RUNS):
+    while len(runs) < 2 * WARMUP or (clock() < end and len(runs) < MOST_RUNS):
         # The memory of the inputs is used for other tensors during a run.
         for tensor, copy in copies:
             tensor.copyFrom(copy)
@@ -379,12 +374,10 @@ def _measure_layers(
         interpreter.runSessionWithCallBackInfo(session, before, after)
         wall_ns = clock() - started
         runs.append((wall_ns, [ended - begun for begun, ended in zip(stamps[::2], stamps[1::2])]))
-    measured = [run for run in runs[_WARMUP:] if len(run[1]) == len(operators)]
+    measured = [run for run in runs[WARMUP:] if len(run[1]) == len(operators)]
     if not measured:
         raise BadOption("it runs other operators at every inference of this model, so their times cannot be told")
-    ordered = sorted(measured, key=lambda run: run[0])
-    quarter = len(ordered) // 4
-    middle = ordered[quarter : len(ordered) - quarter]
+    middle = middle_half(measured, lambda run: run[0])
     ns = [statistics.mean(run[1][number] for run in middle) for number in range(len(operators))]
     return {
         "layers": _name_layers(operators, ns),
@@ -418,14 +411,5 @@ def _name_layers(operators: Sequence[Tuple[str, str]], ns: Sequence[float]) -> L
     for (name, kind), each_ns in zip(operators, ns):
         output = _ADDED.sub("", name)
         serves = kind == _COPY and output in computed
-        layers.append(
-            {
-                "name": name,
-                "type": kind,
-                "kernel": "",
-                "covers": [] if serves else [output],
-                "fallback": False,
-                "ns": float(each_ns),
-            }
-        )
+        layers.append(layer(name, kind, "", [] if serves else [output], each_ns))
     return layers

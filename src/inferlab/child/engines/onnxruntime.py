@@ -1,19 +1,20 @@
-"""ONNX Runtime."""
+"""ONNX Runtime: it runs a model once, or generates with graphs that take their cache as inputs."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
+import ctypes
 import functools
 import json
 import os
 import sys
 import tempfile
-import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from ..pinning import pin
-from .base import BadOption, Engine, LoadOptions, Options
+from ..processes import pin
+from .base import MOST_RUNS, WARMUP, BadOption, Engine, LoadOptions, Options, layer, middle_half, times_ns
+from .past_present import Graph, PastPresentEngine, Port, with_head_size
 
 _DEPLOYMENT = '''import os
 
@@ -44,7 +45,7 @@ _BIND_WORKERS = """    # Each worker thread on a CPU of its own, counted from 1;
 """
 _BIND_CALLER = "    os.sched_setaffinity(0, cpus[:1])\n"
 
-_LEVELS = {
+LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -74,7 +75,7 @@ class OnnxRuntime(Engine):
             {key: value for key, value in options.options.items() if not key.startswith("session.")}
         )
         self._io_binding = settings.flag("io_binding", True)
-        level = settings.text("graph_optimization", "all", tuple(_LEVELS))
+        level = settings.text("graph_optimization", "all", tuple(LEVELS))
         spinning = settings.flag("spinning", True)
         arena = settings.flag("arena", True)
         settings.finish()
@@ -111,7 +112,7 @@ class OnnxRuntime(Engine):
         session_options.log_severity_level = 3
         session_options.intra_op_num_threads = options.threads
         session_options.inter_op_num_threads = 1
-        session_options.graph_optimization_level = getattr(self._module.GraphOptimizationLevel, _LEVELS[level])
+        session_options.graph_optimization_level = getattr(self._module.GraphOptimizationLevel, LEVELS[level])
         session_options.enable_cpu_mem_arena = arena
         if self._affinity:
             session_options.add_session_config_entry("session.intra_op_thread_affinities", self._affinity)
@@ -171,18 +172,16 @@ class OnnxRuntime(Engine):
         self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
     ) -> Dict[str, Any]:
         """What each node of the optimised graph takes, by ONNX Runtime's own trace of a fresh session."""
-        if imposed_sparsity is not None:
-            raise BadOption("onnxruntime cannot impose sparsity; prune a copy of the model")
         # Its workers would go on spinning on the CPUs that the new session's are bound to.
         self._session = None
         with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
             session_options = self._make_options()
             _trace_into(session_options, folder)
             self._open(session_options)
-            walls_ns, warmups = _run_traced(self.bind(inputs), seconds)
+            walls_ns = times_ns(self.bind(inputs), seconds, most=MOST_RUNS)
             trace = self._session.end_profiling()
             self._session = None
-            return _read_trace(trace, folder, walls_ns, warmups)
+            return _read_trace(trace, folder, walls_ns)
 
     @classmethod
     def deployment(cls, options: LoadOptions) -> str:
@@ -211,10 +210,6 @@ def worker_affinity(options: LoadOptions) -> str:
 
 # What each node takes in ONNX Runtime: its own trace of a session, read and added up.
 
-_WARMUP = 3
-_LEAST = 3
-# A trace has about a kilobyte for every node of every run, and keeps a million events at most.
-_MOST_RUNS = 1000
 _SUFFIX = "_kernel_time"
 _WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 _GRAPH = "optimised.onnx"
@@ -233,26 +228,12 @@ def _trace_into(options: Any, folder: str) -> None:
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "64")
 
 
-def _run_traced(call: Callable[[], Any], seconds: float) -> Tuple[List[int], int]:
-    """Run for a while; gives the time of each call after the warm-up, and how many calls that was."""
-    clock = time.perf_counter_ns
-    for _ in range(_WARMUP):
-        call()
-    walls_ns: List[int] = []
-    end = clock() + int(seconds * 1e9)
-    while len(walls_ns) < _LEAST or (clock() < end and len(walls_ns) < _MOST_RUNS):
-        started = clock()
-        call()
-        walls_ns.append(clock() - started)
-    return walls_ns, _WARMUP
-
-
-def _read_trace(trace: str, folder: str, walls_ns: List[int], warmups: int) -> Dict[str, Any]:
+def _read_trace(trace: str, folder: str, walls_ns: List[int]) -> Dict[str, Any]:
     """The layers by the trace; of the runs after the warm-up the middle half by their time is averaged."""
     import statistics
 
     events, runs = _events(trace)
-    begins = sorted(run["ts"] for run in runs)[warmups:]
+    begins = sorted(run["ts"] for run in runs)[WARMUP:]
     if any(event["op"] in _WITH_BODIES for event in events):
         _subtract_bodies(events)
     times: List[Dict[Tuple[str, int], float]] = [{} for _ in begins]
@@ -265,22 +246,13 @@ def _read_trace(trace: str, folder: str, walls_ns: List[int], warmups: int) -> D
         seen.setdefault(key, event)
         # Whole microseconds, what is beyond them cut off: half of one on average.
         times[place][key] = times[place].get(key, 0.0) + event["dur"] + (0.5 if event["dur"] >= 0 else 0.0)
-    chosen = _middle(times)
+    chosen = middle_half([run for run in times if run], lambda run: sum(run.values()))
     with open(os.path.join(folder, _GRAPH), "rb") as file:
         graph = file.read()
-    layers = []
-    for key, figures in seen.items():
-        ns = 1000.0 * sum(each.get(key, 0.0) for each in chosen) / len(chosen)
-        layers.append(
-            {
-                "name": key[0],
-                "type": figures["op"],
-                "kernel": "",
-                "covers": [],
-                "fallback": False,
-                "ns": max(0.0, ns),
-            }
-        )
+    layers = [
+        layer(key[0], figures["op"], "", [], 1000.0 * sum(run.get(key, 0.0) for run in chosen) / len(chosen))
+        for key, figures in seen.items()
+    ]
     return {
         "layers": layers,
         "wall_ns": float(statistics.median(walls_ns)),
@@ -325,10 +297,103 @@ def _subtract_bodies(events: List[Dict[str, Any]]) -> None:
             around.append((end, node_event))
 
 
-def _middle(times: List[Dict[Tuple[str, int], float]]) -> List[Dict[Tuple[str, int], float]]:
-    """The middle half of the runs: a disturbed one would stretch the layer that it happened to hit."""
-    ordered = sorted(
-        (iteration for iteration in times if iteration), key=lambda iteration: sum(iteration.values())
-    )
-    quarter = len(ordered) // 4
-    return ordered[quarter : len(ordered) - quarter] or ordered
+# Generating: the cache stays in the engine's memory.
+
+PORT_TYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(bool)": "bool",
+}
+# Of this session only: its workers spin on the CPUs that the other sessions of the model compute on.
+_STOP_SPINNING = "session.force_spinning_stop"
+
+
+#: What a folder of ONNX Runtime GenAI is described by.
+GENAI_CONFIG = "genai_config.json"
+
+
+class OnnxRuntimeGenerator(PastPresentEngine, OnnxRuntime):
+    """Sessions for the decoder, and the encoder if there is one; bound outputs are the next call's inputs."""
+
+    kinds = frozenset({"onnx", "ort", "onnxruntime-genai"})
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Options: cache, and those of onnxruntime but io_binding."""
+        given = Options({"cache": options.options.get("cache", "1")})
+        caches = given.flag("cache", True)
+        others = {key: value for key, value in options.options.items() if key != "cache"}
+        if "io_binding" in others:
+            raise BadOption("a cache is always bound when tokens are generated; leave io_binding out")
+        head_size = None
+        if options.kind == "onnxruntime-genai":
+            decoder_config = read_genai_config(model)["model"]["decoder"]
+            model, head_size = os.path.join(model, decoder_config["filename"]), decoder_config.get("head_size")
+        settings: Dict[str, Any] = {}
+
+        def open_graph(file: str, steps: bool) -> _Session:
+            # The session that runs token after token, the last one, keeps its workers awake.
+            stopping = {} if steps else {_STOP_SPINNING: "1"}
+            settings.update(OnnxRuntime.load(self, file, options._replace(options={**stopping, **others})))
+            return _Session(self._module, self._session, head_size)
+
+        state = self._open_graphs(model, options, open_graph)
+        del settings["io_binding"]
+        return self._generate_with(state, caches, settings)
+
+    def close(self) -> None:
+        """Let the sessions go."""
+
+
+class _Session(Graph):
+    def __init__(self, module: Any, session: Any, head_size: Optional[int]) -> None:
+        self._module, self._session = module, session
+        self.inputs = with_head_size([_port(port) for port in session.get_inputs()], head_size)
+        self.outputs = [_port(output) for output in session.get_outputs()]
+
+    def run(self, arrays: Dict[str, Any], values: Dict[str, Any], wanted: Sequence[str], first: bool) -> List[Any]:
+        """Bind, run, and take the outputs as they lie in the session's memory."""
+        binding = self._session.io_binding()
+        make = self._module.OrtValue.ortvalue_from_numpy
+        # An OrtValue refers to its array, which must live until the call is done.
+        bound = {name: make(array) for name, array in arrays.items()}
+        for name, value in bound.items():
+            binding.bind_ortvalue_input(name, value)
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in wanted:
+            binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(binding)
+        return list(binding.get_outputs())
+
+    def view(self, value: Any) -> Any:
+        """The value's own memory; whoever asks keeps the value."""
+        import numpy
+
+        dtype, shape = numpy.dtype(PORT_TYPES[value.data_type()]), value.shape()
+        size = dtype.itemsize
+        for dim in shape:
+            size *= dim
+        if not size:
+            return numpy.zeros(shape, dtype)
+        memory: Any = (ctypes.c_char * size).from_address(value.data_ptr())
+        memory.kept = value
+        return numpy.frombuffer(memory, dtype).reshape(shape)
+
+
+def _port(port: Any) -> Port:
+    return Port(port.name, PORT_TYPES.get(port.type, port.type), list(port.shape))
+
+
+def read_genai_config(folder: str) -> Dict[str, Any]:
+    """The configuration of a folder of ONNX Runtime GenAI, which names its vocabulary and its decoder's file."""
+    try:
+        with open(os.path.join(folder, GENAI_CONFIG), encoding="utf-8") as file:
+            config: Dict[str, Any] = json.load(file)
+        config["model"]["decoder"]["filename"]
+        int(config["model"]["vocab_size"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadOption("{} cannot be read: {!r}".format(GENAI_CONFIG, error)) from None
+    return config

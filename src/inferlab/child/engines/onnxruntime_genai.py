@@ -11,13 +11,11 @@ import sys
 import tempfile
 from typing import Any, Dict, List, Optional
 
-from .base import BadOption, Engine, LoadOptions, Options
-from .onnxruntime import worker_affinity
+from .base import CACHE_TYPES, BadOption, Engine, LoadOptions, Options
+from .onnxruntime import GENAI_CONFIG, read_genai_config, worker_affinity
 
-_CONFIG = "genai_config.json"
 _WEIGHTS = ("fp32", "fp16", "bf16", "int8", "int4")
 _GREEDY = {"num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-_CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8"}
 
 
 class OnnxRuntimeGenai(Engine):
@@ -63,7 +61,7 @@ class OnnxRuntimeGenai(Engine):
             ) from None
         finally:
             shutil.rmtree(cache, ignore_errors=True)
-        return [{"file": _CONFIG, "options": {"weights": weights}}]
+        return [{"file": GENAI_CONFIG, "options": {"weights": weights}}]
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Load a folder. Options: spinning; weights, which were decided when it was built."""
@@ -74,7 +72,7 @@ class OnnxRuntimeGenai(Engine):
         module = _import()
         self._module = module
         self._batch_size, self._capacity = options.shapes["tokens"]
-        config = read_config(model)
+        config = read_genai_config(model)
         decoder = config["model"]["decoder"]
         vocabulary = int(config["model"]["vocab_size"])
         # A sequence must not end, nor may tokens of a prompt be taken for padding. The end must be a token of the
@@ -103,7 +101,7 @@ class OnnxRuntimeGenai(Engine):
         except RuntimeError as error:
             raise BadOption("it cannot load this model: {}".format(_sentence(error))) from None
         if affinity:
-            from ..pinning import pin
+            from ..processes import pin
 
             pin(options.cpus[:1])  # the caller computes too, beside the workers that have the other CPUs
         self._context: Any = None
@@ -191,11 +189,11 @@ class OnnxRuntimeGenai(Engine):
 
         try:
             self._generator.append_tokens(numpy.zeros((self._batch_size, 1), numpy.int32))
-            told = self._generator.get_output(self._names[0] % 0).dtype.name if self._names[0] else ""
+            dtype = self._generator.get_output(self._names[0] % 0).dtype.name if self._names[0] else ""
         except RuntimeError as error:
             raise BadOption("it cannot run this model: {}".format(_sentence(error))) from None
         self._generator.rewind_to(0)
-        return _CACHE_TYPES.get(told, "")
+        return CACHE_TYPES.get(dtype, "")
 
 
 class _NoTokenizer:
@@ -235,25 +233,13 @@ def _architecture(folder: str) -> str:
     return str(next(iter(config.get("architectures") or [""]), "") or config.get("model_type", ""))
 
 
-def read_config(folder: str) -> Dict[str, Any]:
-    """The configuration of a folder: of its model the vocabulary, of its decoder the file."""
-    try:
-        with open(os.path.join(folder, _CONFIG), encoding="utf-8") as file:
-            config: Dict[str, Any] = json.load(file)
-        config["model"]["decoder"]["filename"]
-        int(config["model"]["vocab_size"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadOption("{} cannot be read: {!r}".format(_CONFIG, error)) from None
-    return config
-
-
 def _linked(folder: str, config: Dict[str, Any]) -> str:
     """A folder of links to a model's files, with another configuration: what is laid over it cannot end a list."""
     links = tempfile.mkdtemp(prefix="genai-")
     for name in os.listdir(folder):
-        if name != _CONFIG:
+        if name != GENAI_CONFIG:
             os.symlink(os.path.join(os.path.abspath(folder), name), os.path.join(links, name))
-    with open(os.path.join(links, _CONFIG), "w", encoding="utf-8") as file:
+    with open(os.path.join(links, GENAI_CONFIG), "w", encoding="utf-8") as file:
         json.dump(config, file)
     return links
 

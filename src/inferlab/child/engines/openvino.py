@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU."""
+"""OpenVINO on the CPU: it runs a model once, or generates with graphs whose cache is an input or a state."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import functools
 import math
 import os
 import sys
-import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from .base import BadOption, Engine, LoadOptions, Options
+from .base import WARMUP, BadOption, Engine, LoadOptions, Options, layer, times_ns
+from .past_present import Graph, PastPresentEngine, Port
 
 _DEPLOYMENT = '''import os
 
@@ -142,8 +142,6 @@ class OpenVino(Engine):
         self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
     ) -> Dict[str, Any]:
         """What each executed layer takes, by the counters of a fresh compiled model, which count every call."""
-        if imposed_sparsity is not None:
-            raise BadOption("openvino cannot impose sparsity; prune a copy of the model")
         self._compiled = None
         self._compiled = self._compile(PERF_COUNT=True)
         call = self.bind(inputs)
@@ -295,9 +293,6 @@ def _precision(network: Any, weights: List[Any]) -> str:
 
 # What each layer takes in OpenVINO: its counters, with the names of the nodes that it fused.
 
-_WARMUP = 3
-_LEAST = 3
-
 
 def _measure_layers(compiled: Any, request: Any, call: Callable[[], Any], seconds: float) -> Dict[str, Any]:
     """Run a fresh model for a while and tell what its layers took, brought to the median inference.
@@ -307,16 +302,10 @@ def _measure_layers(compiled: Any, request: Any, call: Callable[[], Any], second
     """
     import statistics
 
-    clock = time.perf_counter_ns
-    for _ in range(_WARMUP):
+    for _ in range(WARMUP):
         call()
-    cold = {layer.node_name: _mean_ns(layer) for layer in request.profiling_info}
-    walls_ns: List[int] = []
-    end = clock() + int(seconds * 1e9)
-    while len(walls_ns) < _LEAST or clock() < end:
-        started = clock()
-        call()
-        walls_ns.append(clock() - started)
+    cold = {counted.node_name: _mean_ns(counted) for counted in request.profiling_info}
+    walls_ns = times_ns(call, seconds, warmup=0)
     count = len(walls_ns)
     middle = float(statistics.median(walls_ns))
     factor = middle / statistics.mean(walls_ns)
@@ -325,20 +314,13 @@ def _measure_layers(compiled: Any, request: Any, call: Callable[[], Any], second
         for op in compiled.get_runtime_model().get_ops()
     }
     layers = []
-    for layer in request.profiling_info:
-        if not str(layer.status).endswith("EXECUTED"):
+    for counted in request.profiling_info:
+        if not str(counted.status).endswith("EXECUTED"):
             continue
-        ns = (_mean_ns(layer) * (count + _WARMUP) - cold.get(layer.node_name, 0.0) * _WARMUP) / count
-        layers.append(
-            {
-                "name": layer.node_name,
-                "type": layer.node_type,
-                "kernel": layer.exec_type,
-                "covers": [name for name in names.get(layer.node_name, "").split(",") if name],
-                "fallback": False,
-                "ns": max(0.0, ns) * factor,
-            }
-        )
+        name = counted.node_name
+        ns = (_mean_ns(counted) * (count + WARMUP) - cold.get(name, 0.0) * WARMUP) / count
+        covers = [node for node in names.get(name, "").split(",") if node]
+        layers.append(layer(name, counted.node_type, counted.exec_type, covers, ns * factor))
     return {"layers": layers, "wall_ns": middle, "iterations": count}
 
 
@@ -353,3 +335,145 @@ def _text(info: Any, key: str) -> str:
     except (KeyError, RuntimeError):
         return ""
     return str(value.astype(str) if hasattr(value, "astype") else value)
+
+
+# Generating: a cache that is an input is what another request gave as outputs.
+
+_TYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "boolean": "bool",
+}
+# What OpenVINO GenAI folders have: a graph whose cache is a state.
+_STATEFUL = "openvino_model.xml"
+_STATEFUL_INPUTS = frozenset({"input_ids", "attention_mask", "position_ids", "beam_idx"})
+_CACHE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+
+
+class OpenVinoGenerator(PastPresentEngine, OpenVino):
+    """Compiled models for the decoder, and the encoder if there is one, their shapes left open."""
+
+    kinds = frozenset({"onnx", "openvino-genai"})
+
+    def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
+        """Options: cache, and those of openvino but dynamic."""
+        given = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        caches = given.flag("cache", True)
+        properties, limit = self._properties(given, options)
+        given.finish()
+        self._start_up(properties, limit)
+        core, module = self._module.Core(), self._module
+        if options.kind == "openvino-genai":
+            compiled = core.compile_model(os.path.join(model, _STATEFUL), "CPU", properties)
+            in_force = self._in_force(compiled, properties, limit)
+            return self._generate_with(_Stateful(compiled), caches, in_force)  # type: ignore[arg-type]
+        settings: Dict[str, Any] = {}
+
+        def open_graph(file: str, steps: bool) -> _Compiled:
+            graph = _Compiled(module, core.compile_model(file, "CPU", properties))
+            settings.update(self._in_force(graph.compiled, properties, limit))
+            return graph
+
+        return self._generate_with(self._open_graphs(model, options, open_graph), caches, settings)
+
+
+class _Stateful:
+    """A graph that keeps the cache of one batch of sequences itself; does what `PastPresent` does."""
+
+    form = "state"
+    together = True
+
+    def __init__(self, compiled: Any) -> None:
+        unknown = {port.get_any_name() for port in compiled.inputs} - _STATEFUL_INPUTS
+        if unknown:
+            raise BadOption("its graph has an input '{}' that inferlab does not know".format(min(unknown)))
+        self._inputs = [port.get_any_name() for port in compiled.inputs]
+        self._request = compiled.create_infer_request()
+        self.kv_dtype = compiled.get_property("KV_CACHE_PRECISION").get_type_name()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all tokens."""
+        self._request.reset_state()
+        self._length = 0
+
+    def keep(self) -> None:
+        """Nothing: states that are read and written again lose precision where the cache is quantised."""
+
+    def restore(self, depth: int) -> bool:
+        """The context is computed again."""
+        return False
+
+    def forward(self, tokens: Any) -> Any:
+        """Compute tokens [sequence, position] behind those in the state; the logits of the last [sequence, id]."""
+        import numpy
+
+        rows, count = tokens.shape
+        places = numpy.arange(self._length, self._length + count, dtype=numpy.int64)
+        arrays = {
+            "input_ids": numpy.ascontiguousarray(tokens, numpy.int64),
+            "attention_mask": numpy.ones((rows, self._length + count), numpy.int64),
+            "position_ids": numpy.tile(places, (rows, 1)),
+            "beam_idx": numpy.arange(rows, dtype=numpy.int32),
+        }
+        self._request.infer({name: arrays[name] for name in self._inputs})
+        self._length += count
+        return self._request.get_tensor("logits").data[:, -1]
+
+    def cache_bytes(self) -> Optional[int]:
+        """What the states of keys and values take; None where they are kept in another form than shown."""
+        if self.kv_dtype not in _CACHE_BYTES:
+            return None
+        values = sum(state.state.get_size() for state in self._request.query_state())
+        return int(values * _CACHE_BYTES[self.kv_dtype])
+
+
+class _Compiled(Graph):
+    def __init__(self, module: Any, compiled: Any) -> None:
+        self._module, self.compiled = module, compiled
+        self.inputs = [_graph_port(port) for port in compiled.inputs]
+        self.outputs = [_graph_port(output) for output in compiled.outputs]
+        # What a request gave lies in its own memory until it runs again: two take turns, and the first call, whose
+        # part of the cache that is the encoder's stays for the whole generation, has one of its own.
+        self._turns = [compiled.create_infer_request() for _ in range(2)]
+        self._first = compiled.create_infer_request()
+
+    def run(self, arrays: Dict[str, Any], values: Dict[str, Any], wanted: Sequence[str], first: bool) -> List[Any]:
+        """Hand over, run, and take the outputs as they lie in the request's memory."""
+        if first:
+            request = self._first
+        else:
+            self._turns.reverse()
+            request = self._turns[0]
+        tensors = {name: self._tensor(array) for name, array in arrays.items()}
+        for name, tensor in tensors.items():
+            request.set_tensor(name, tensor)
+        for name, tensor in values.items():
+            request.set_tensor(name, tensor)
+        # Below the Python layer, as in the engine that calls models once.
+        super(type(request), request).infer({}, True, False)  # type: ignore[misc]
+        return [request.get_tensor(name) for name in wanted]
+
+    def _tensor(self, array: Any) -> Any:
+        if not array.size:
+            return self._module.Tensor(array.dtype, list(array.shape))
+        return self._module.Tensor(array, shared_memory=True)
+
+    def view(self, value: Any) -> Any:
+        """The tensor's own memory."""
+        return value.data
+
+    def lasting(self, value: Any) -> Any:
+        """A copy: the request will run again."""
+        copy = self._module.Tensor(value.element_type, value.shape)
+        value.copy_to(copy)
+        return copy
+
+
+def _graph_port(port: Any) -> Port:
+    dims = [int(dim.get_length()) if dim.is_static else None for dim in port.partial_shape]
+    kind = port.element_type.get_type_name()
+    return Port(port.get_any_name(), _TYPES.get(kind, kind), dims)

@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from .. import counters
 from ..engines import find
-from ..engines.base import LoadOptions
-from ..pinning import pin
+from ..engines.base import LoadOptions, times_ns
+from ..processes import pin
 
 # The first run starts threads and touches memory for the first time.
 _FEWEST = 3
@@ -22,14 +22,15 @@ def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List
     """
     call = _call(arguments) if arguments["what"] == "model" else None
     before, began = counters.read(arguments["cpus"]), time.perf_counter_ns()
-    found: Dict[str, Any] = {}
+    answer: Dict[str, Any] = {}
     if call is not None:
-        found["best_ns"] = _fastest(call, arguments["seconds"])
+        # A limit is what is reached when nothing disturbs.
+        answer["best_ns"] = min(times_ns(call, arguments["seconds"], warmup=0))
     else:
-        found["bytes_per_second"] = _bandwidth(arguments)
-    found["seconds"] = (time.perf_counter_ns() - began) / 1e9
-    found["counters"] = counters.difference(before, counters.read(arguments["cpus"]))
-    return found, []
+        answer["bytes_per_second"] = _bandwidth(arguments)
+    answer["seconds"] = (time.perf_counter_ns() - began) / 1e9
+    answer["counters"] = counters.difference(before, counters.read(arguments["cpus"]))
+    return answer, []
 
 
 def _call(arguments: Dict[str, Any]) -> Callable[[], Any]:
@@ -37,38 +38,15 @@ def _call(arguments: Dict[str, Any]) -> Callable[[], Any]:
 
     engine = find(arguments["engine"])()
     shape = arguments["shape"]
-    options = LoadOptions(
-        kind="onnx",
-        cpus=arguments["cpus"],
-        threads=arguments["threads"],
-        cores=arguments["threads"],
-        streams=1,
-        scheduler="single_stream",
-        pinning="core" if arguments["cpus"] else "none",
-        batch_size=1,
-        shapes={"x": shape},
-        options={},
-    )
+    threads, cpus = arguments["threads"], arguments["cpus"]
+    pinning = "core" if cpus else "none"
+    options = LoadOptions("onnx", cpus, threads, threads, pinning=pinning, shapes={"x": shape})
     engine.load(arguments["model"], options)
     values = numpy.random.default_rng(0).random(shape, numpy.float32)
     if arguments["dtype"] != "float32":
         values = (values * 100).astype(arguments["dtype"])
     call: Callable[[], Any] = engine.bind({"x": values})
     return call
-
-
-def _fastest(call: Callable[[], Any], seconds: float) -> int:
-    """The shortest of many runs: a limit is what is reached when nothing disturbs."""
-    best = 0
-    count = 0
-    end = time.perf_counter_ns() + int(seconds * 1e9)
-    while count < _FEWEST or time.perf_counter_ns() < end:
-        started = time.perf_counter_ns()
-        call()
-        taken = time.perf_counter_ns() - started
-        best = min(best or taken, taken)
-        count += 1
-    return best
 
 
 def _bandwidth(arguments: Dict[str, Any]) -> float:
@@ -99,9 +77,9 @@ def _bandwidth(arguments: Dict[str, Any]) -> float:
             works[rounds[0]][0](source, target)
             barrier.wait()
 
-    crew = [threading.Thread(target=stream, args=(number,), daemon=True) for number in range(threads)]
-    for one in crew:
-        one.start()
+    streams = [threading.Thread(target=stream, args=(number,), daemon=True) for number in range(threads)]
+    for each in streams:
+        each.start()
     barrier.wait()
     best = 0.0
     for index, (_, passes) in enumerate(works):

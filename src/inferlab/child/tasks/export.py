@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from ..engines.base import BadOption  # noqa: TID252
-from ..engines.torch import (  # noqa: TID252
-    files,
-    folders,
-    program_arguments,  # noqa: TID252
-)
-from ..protocol import unpack_arrays  # noqa: TID252
+from ..engines.base import BadOption
+from ..engines.torch import files, folders, program_arguments
+from ..protocol import unpack_arrays
+from .onnx_files import session
 
 # Both exporters write a 3-layer BERT rightly; what the older one writes runs in 0.83 of the time on ONNX Runtime,
 # in 0.98 on OpenVINO, and takes any opset from 7 on. A torch.export program has no module left to trace.
@@ -42,11 +38,11 @@ class Source(NamedTuple):
         """The outputs of eager PyTorch by name, those that are tensors."""
         args, kwargs = self.arrange(inputs)
         named = files.flatten(self.module(*args, **kwargs))
-        found = {name: value for name, value in named.items() if hasattr(value, "detach")}
-        if list(found) == ["0"]:
-            return {"output": found["0"]}
+        tensors = {name: value for name, value in named.items() if hasattr(value, "detach")}
+        if list(tensors) == ["0"]:
+            return {"output": tensors["0"]}
         # ONNX has no names that begin with a digit.
-        return {"output_" + name if name[0].isdigit() else name: value for name, value in found.items()}
+        return {"output_" + name if name[0].isdigit() else name: value for name, value in tensors.items()}
 
 
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
@@ -54,17 +50,17 @@ def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any],
     import torch
 
     torch.manual_seed(0)
-    kind, wanted = arguments["kind"], arguments["exporter"]
+    kind, choice = arguments["kind"], arguments["exporter"]
     openers = {"transformers": _open_transformers, "torch-export": _open_program, "torchscript": _open_script}
     source = openers[kind](arguments, unpack_arrays(arguments["arrays"], blocks))
     problems: List[str] = []
-    for exporter in _EXPORTERS[kind] if wanted == "auto" else (wanted,):
+    for exporter in _EXPORTERS[kind] if choice == "auto" else (choice,):
         try:
             written = _export(source, exporter, arguments)
         except BadOption as problem:
             problems.append("{}: {}".format(exporter, problem))
             continue
-        if written["error"] <= arguments["tolerance"] or exporter == _EXPORTERS[kind][-1] or wanted != "auto":
+        if written["error"] <= arguments["tolerance"] or exporter == _EXPORTERS[kind][-1] or choice != "auto":
             return written, []
         problems.append("{}: wrong by {:.3g}".format(exporter, written["error"]))
     raise BadOption("the model cannot be exported to ONNX ({})".format("; ".join(problems)))
@@ -81,7 +77,7 @@ def _export(source: Source, exporter: str, arguments: Dict[str, Any]) -> Dict[st
         try:
             expected = [source.run(inputs) for inputs in sets]
         except Exception as error:
-            raise BadOption("eager PyTorch cannot run it: {}".format(_said(error))) from error
+            raise BadOption("eager PyTorch cannot run it: {}".format(files.reason(error))) from error
         for outputs in expected:
             if not all(
                 bool(torch.isfinite(value).all()) for value in outputs.values() if value.is_floating_point()
@@ -91,10 +87,10 @@ def _export(source: Source, exporter: str, arguments: Dict[str, Any]) -> Dict[st
         try:
             _write(source, exporter, arguments["out"], opset, dynamic, output_axes, list(expected[0]))
         except Exception as error:
-            raise BadOption(_said(error)) from error
-    found = _tidy(arguments["out"], {**dynamic, **output_axes})
-    if found != opset:
-        raise BadOption("opset {} was asked for, but it can only write opset {}".format(opset, found))
+            raise BadOption(files.reason(error)) from error
+    written_opset = _tidy(arguments["out"], {**dynamic, **output_axes})
+    if written_opset != opset:
+        raise BadOption("opset {} was asked for, but it can only write opset {}".format(opset, written_opset))
     errors = [_error(arguments["out"], *pair) for pair in zip(sets, expected)]
     weights = files.describe_weights(list(source.module.parameters()))
     first, last = sets[0], expected[0]
@@ -122,8 +118,8 @@ def _open_transformers(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
     described = folders.describe_inputs(module)
     sets = [_padded(described, *sizes) for sizes in _sizes(arguments, module)]
     axes = {
-        one["name"]: {axis: dim for axis, dim in enumerate(one["dims"]) if isinstance(dim, str)}
-        for one in described
+        spec["name"]: {axis: dim for axis, dim in enumerate(spec["dims"]) if isinstance(dim, str)}
+        for spec in described
     }
     return Source(module, None, sets, axes, lambda inputs: ((), inputs))
 
@@ -155,7 +151,7 @@ def _open_program(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
     examples = torch.utils._pytree.tree_leaves(program.example_inputs) if program.example_inputs else []
     if len(examples) != len(given):
         raise BadOption("the program was saved without its sample inputs; export the module again")
-    first = {one.name: value for one, value in zip(given, examples) if one.name}
+    first = {argument.name: value for argument, value in zip(given, examples) if argument.name}
     names = files.symbol_names(files.program_inputs(program))
     axes: Dict[str, Dict[int, str]] = {}
     for node in files.program_inputs(program):
@@ -163,7 +159,7 @@ def _open_program(arguments: Dict[str, Any], _: Dict[str, Any]) -> Source:
         axes[node.name] = {axis: names.get(str(dim), str(dim)) for axis, dim in shape if not isinstance(dim, int)}
 
     def arrange(inputs: Dict[str, Any]) -> Tuple[Any, Dict[str, Any]]:
-        leaves = [inputs[one.name] if one.name else one.value for one in given]
+        leaves = [inputs[argument.name] if argument.name else argument.value for argument in given]
         args, kwargs = torch.utils._pytree.tree_unflatten(leaves, program.call_spec.in_spec)
         return tuple(args), kwargs
 
@@ -178,15 +174,15 @@ def _open_script(arguments: Dict[str, Any], arrays: Dict[str, Any]) -> Source:
     described = files.describe_script(module)["inputs"]
     sizes = (arguments["batch_size"], arguments["sequence_length"])
     first = {}
-    for one in described:
-        if one["name"] in arrays:
-            first[one["name"]] = torch.from_numpy(arrays[one["name"]])
-        elif one["dtype"] == "int64":
-            first[one["name"]] = torch.randint(0, one["below"] or 2, sizes)
+    for spec in described:
+        if spec["name"] in arrays:
+            first[spec["name"]] = torch.from_numpy(arrays[spec["name"]])
+        elif spec["dtype"] == "int64":
+            first[spec["name"]] = torch.randint(0, spec["below"] or 2, sizes)
         else:
             raise BadOption(
                 "TorchScript does not say what shape its input '{0}' has; give an example: "
-                "inferlab.export_to_onnx(path, out, inputs={{'{0}': array}})".format(one["name"])
+                "inferlab.export_to_onnx(path, out, inputs={{'{0}': array}})".format(spec["name"])
             )
     axes = {name: dict(enumerate(("batch", "sequence")[: _dynamic_rank(value)])) for name, value in first.items()}
     source = Source(module, None, [first], axes, lambda inputs: (tuple(inputs.values()), {}))
@@ -226,16 +222,16 @@ def _output_axes(
 ) -> Dict[str, Dict[int, str]]:
     """The axes of the outputs that change with the inputs, named as the input axis of the same sizes."""
     known = {
-        tuple(one[name].shape[axis] for one in sets): label
+        tuple(inputs[name].shape[axis] for inputs in sets): label
         for name, axes in dynamic.items()
         for axis, label in axes.items()
     }
-    found: Dict[str, Dict[int, str]] = {}
+    changing: Dict[str, Dict[int, str]] = {}
     for name in outputs[0]:
         pairs = list(zip(*(output[name].shape for output in outputs)))
         changed = [(axis, pair) for axis, pair in enumerate(pairs) if pair[0] != pair[1]]
-        found[name] = {axis: known.get(pair, "{}_{}".format(name, axis)) for axis, pair in changed}
-    return found
+        changing[name] = {axis: known.get(pair, "{}_{}".format(name, axis)) for axis, pair in changed}
+    return changing
 
 
 def _write(
@@ -253,7 +249,7 @@ def _write(
     args, kwargs = source.arrange(source.sets[0])
     same: Dict[str, Any] = {"opset_version": opset, "input_names": names, "output_names": outputs}
     if exporter == "torchscript":
-        axes = {name: one for name, one in {**dynamic, **output_axes}.items() if one}
+        axes = {name: dims for name, dims in {**dynamic, **output_axes}.items() if dims}
         module = source.module if source.program is None else _traceable(source)
         if source.program is not None:
             args, kwargs = tuple(source.sets[0].values()), {}
@@ -282,47 +278,38 @@ def _traceable(source: Source) -> Any:
     return Around()
 
 
-def _said(error: BaseException) -> str:
-    """An exporter's message without colours; it names its cause only in what it was raised from."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    text = re.sub("\\x1b\\[[0-9;]*m", "", str(error))
-    return "{}: {}".format(type(error).__name__, " ".join(text.split())[:400])
-
-
 def _tidy(path: str, axes: Dict[str, Dict[int, str]]) -> int:
     """Name the dynamic axes alike whoever wrote the file, keep weights in one file; returns the opset."""
     import onnx
 
     model = onnx.load(path)
-    for one in [*model.graph.input, *model.graph.output]:
-        for axis, dim in enumerate(one.type.tensor_type.shape.dim):
-            if axis in axes.get(one.name, {}):
-                dim.dim_param = axes[one.name][axis]
+    for port in [*model.graph.input, *model.graph.output]:
+        for axis, dim in enumerate(port.type.tensor_type.shape.dim):
+            if axis in axes.get(port.name, {}):
+                dim.dim_param = axes[port.name][axis]
     # These speak of the exporter's own symbols; engines infer them again.
     del model.graph.value_info[:]
     for name in os.listdir(os.path.dirname(path)):
         os.remove(os.path.join(os.path.dirname(path), name))
-    large = sum(len(one.raw_data) for one in model.graph.initializer) > _LARGEST_FILE_BYTES
+    large = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > _LARGEST_FILE_BYTES
     onnx.save_model(model, path, save_as_external_data=large, location=os.path.basename(path) + ".data")
-    return next(int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    return next(
+        int(opset_import.version) for opset_import in model.opset_import if opset_import.domain in ("", "ai.onnx")
+    )
 
 
 def _error(path: str, inputs: Dict[str, Any], expected: Dict[str, Any]) -> float:
     """The largest |output − expected| / (|expected| + RMS of expected) over all outputs."""
     import numpy
-    import onnxruntime
 
-    settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 3
     try:
-        session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-        taken = {one.name for one in session.get_inputs()}
-        found = session.run(list(expected), {name: inputs[name].numpy() for name in inputs if name in taken})
+        opened = session(path)
+        taken = {port.name for port in opened.get_inputs()}
+        actual = opened.run(list(expected), {name: inputs[name].numpy() for name in inputs if name in taken})
     except Exception as error:
-        raise BadOption("ONNX Runtime cannot run what was written: {}".format(_said(error))) from error
+        raise BadOption("ONNX Runtime cannot run what was written: {}".format(files.reason(error))) from error
     worst = 0.0
-    for value, right in zip(found, expected.values()):
+    for value, right in zip(actual, expected.values()):
         right = right.float().numpy().astype(numpy.float64)
         if value.shape != right.shape:
             return float("inf")

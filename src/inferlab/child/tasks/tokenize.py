@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
-from .. import protocol  # noqa: TID252
-from ..engines.base import BadOption  # noqa: TID252
+from .. import protocol
+from ..engines.base import BadOption
 
 _FAST = "tokenizer.json"
 _OTHERS = ("tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
@@ -27,7 +27,7 @@ def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any],
     ids = [tokenize(text) for text in texts]
     seconds = time.perf_counter() - started
     arrays = {
-        "tokens": numpy.array([one for each in ids for one in each], numpy.int64),
+        "tokens": numpy.array([token for each in ids for token in each], numpy.int64),
         "lengths": numpy.array([len(each) for each in ids], numpy.int64),
     }
     heads, out = protocol.pack_arrays(arrays)
@@ -36,7 +36,7 @@ def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any],
 
 def _of_gguf(model: str) -> Tuple[str, Callable[[str], List[int]]]:
     """The vocabulary of a GGUF file, by llama.cpp."""
-    from ..engines.llamacpp import Vocabulary  # noqa: TID252
+    from ..engines.llamacpp import Vocabulary
 
     return "llama.cpp", Vocabulary(model).tokenize
 
@@ -59,7 +59,7 @@ def _of_folder(folder: str) -> Tuple[str, Callable[[str], List[int]]]:
         return "tokenizers {}".format(tokenizers.__version__), lambda text: list(fast.encode(text).ids)
     if not any(os.path.isfile(os.path.join(folder, name)) for name in _OTHERS):
         raise BadOption("the folder has no tokenizer ({} or another)".format(_FAST))
-    from ..engines.torch import folders  # noqa: TID252
+    from ..engines.torch import folders
 
     transformers = folders.need_transformers()
     try:

@@ -6,9 +6,9 @@ import gc
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
-from .. import counters  # noqa: TID252
-from ..engines.base import BadOption  # noqa: TID252
-from ..engines.torch import files, folders  # noqa: TID252
+from .. import counters
+from ..engines.base import BadOption
+from ..engines.torch import files, folders
 
 _LEARNING_RATE = 1e-4
 # However long a step takes: two to settle the optimiser's memory and the kernels, three for a median.
@@ -116,15 +116,15 @@ def _open_program(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Calla
     if described["precision"] == "INT8":
         raise BadOption("an INT8 model cannot be trained; train the model it was made from")
     inputs = folders.make_inputs(
-        [{**one, "below": _below(one)} for one in described["inputs"]],
+        [{**spec, "below": _below(spec)} for spec in described["inputs"]],
         arguments["batch_size"],
         arguments["sequence_length"],
     )
     return program.module(check_guards=False), inputs, _mean_square, _MEAN_SQUARE
 
 
-def _below(one: Dict[str, Any]) -> Any:
-    return None if "mask" in one["name"] else one["below"] or 2
+def _below(spec: Dict[str, Any]) -> Any:
+    return None if "mask" in spec["name"] else spec["below"] or 2
 
 
 _MEAN_SQUARE = "the mean square of its outputs"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import tempfile
 from typing import Any, Callable, Dict, List
 
+from ...processes import in_fork
 from ..base import BadOption, Engine, LoadOptions, Options
 from .graph import rewrite
 
@@ -52,22 +52,23 @@ class Executor(Engine):
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
         self._folder = tempfile.TemporaryDirectory(prefix="compiled-", dir=os.path.dirname(model))
         try:
-            made = _in_fork(functools.partial(compile_model, model, options.shapes), self._folder.name)
+            compile_here = functools.partial(compile_model, model, options.shapes, self._folder.name)
+            compiled = in_fork(compile_here, "its compiler cannot compile the model")
             self._model = _read(self._folder.name)
         except BaseException:
             self.close()
             raise
         Executor._loaded = True
-        self._inputs: List[str] = made["inputs"]
-        self._output: str = made["output"]
-        self._tokens: List[int] = made["tokens"]
+        self._inputs: List[str] = compiled["inputs"]
+        self._output: str = compiled["output"]
+        self._tokens: List[int] = compiled["tokens"]
         return {
             "onnx_file": model,
             "num_threads": options.threads,
             "graph_rewritten": 1,
             "input_order": ", ".join(self._inputs),
-            "gelu": made["gelu"],
-            "operators": made["operators"],
+            "gelu": compiled["gelu"],
+            "operators": compiled["operators"],
         }
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
@@ -138,32 +139,3 @@ def _compiler() -> Any:
     bare.__path__ = [os.path.join(package.__path__[0], "transformers")]
     sys.modules[bare.__name__] = bare
     return importlib.import_module(bare.__name__ + ".runtime.compile")
-
-
-def _in_fork(work: Callable[[str], Dict[str, Any]], folder: str) -> Dict[str, Any]:
-    """Do what takes memory in a fork, so that the process's peak of memory is the engine's own."""
-    answer = os.path.join(folder, "made.json")
-    process = os.fork()
-    if process == 0:
-        code = 1
-        try:
-            try:
-                told = work(folder)
-            except BadOption as refusal:
-                told = {"refused": str(refusal)}
-            with open(answer, "w") as file:
-                json.dump(told, file)
-            code = 0
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    if os.waitpid(process, 0)[1] != 0:
-        raise RuntimeError("its compiler cannot compile the model")
-    with open(answer) as file:
-        made: Dict[str, Any] = json.load(file)
-    if "refused" in made:
-        raise BadOption(made["refused"])
-    return made

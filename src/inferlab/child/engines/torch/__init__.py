@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import shutil
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+import time
+import warnings
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..base import BadOption, Engine, LoadOptions, Options
-from . import files, folders, layers
+from ..base import WARMUP, BadOption, Engine, LoadOptions, Options, layer
+from . import files
 
 _DEPLOYMENT = '''import os
 
@@ -80,6 +83,8 @@ class Torch(Engine):
     def prepare_for(self, model: Optional[str], kind: str) -> None:
         """Import transformers, or what torch imports only when it reads a program or trains."""
         if kind == "transformers":
+            from . import folders
+
             folders.prepare(model)
         elif kind == "training":
             import torch._dynamo  # noqa: F401  an optimiser imports it
@@ -116,7 +121,7 @@ class Torch(Engine):
         if options.kind == "torchscript":
             self._load_script(files.read_torchscript(model), freeze)
         elif folder:
-            self._load_folder(folders.read_folder(model, head), options.shapes, mode)
+            self._load_folder(model, head, options.shapes, mode)
         else:
             self._load_program(files.read_exported(model), options.shapes, mode, plain_call)
         return {
@@ -129,7 +134,10 @@ class Torch(Engine):
             "mkldnn": int(torch.backends.mkldnn.is_available()),
         }
 
-    def _load_folder(self, module: Any, shapes: Dict[str, List[int]], mode: str) -> None:
+    def _load_folder(self, model: str, head: bool, shapes: Dict[str, List[int]], mode: str) -> None:
+        from . import folders
+
+        module = folders.read_folder(model, head)
         folders.check_shapes(module, shapes)
         self._names: List[str] = []
         self._arguments = [Argument(name) for name in shapes]
@@ -215,8 +223,6 @@ class Torch(Engine):
         self, inputs: Dict[str, Any], seconds: float, imposed_sparsity: Optional[float] = None
     ) -> Dict[str, Any]:
         """What each operator takes: nodes of a program's graph, else what the model calls of torch."""
-        if imposed_sparsity is not None:
-            raise BadOption("torch cannot impose sparsity; prune a copy of the model")
         if self._mode == "compile":
             raise BadOption(
                 "mode=compile runs kernels that each fuse several operators and cannot be timed one by one; "
@@ -228,21 +234,21 @@ class Torch(Engine):
                 "model without it"
             )
         if self._graph is not None:
-            return layers.program_times(self._graph, lambda run: self._bound(run, inputs), seconds)
-        return layers.called_times(self.bind(inputs), lambda: self.walk(inputs), seconds)
+            return program_times(self._graph, lambda run: self._bound(run, inputs), seconds)
+        return called_times(self.bind(inputs), lambda: self.walk(inputs), seconds)
 
     def walk(self, inputs: Dict[str, Any]) -> List[Dict[str, Any]]:
         """What each operator costs in one inference, in their order; the ids are those of layer_times."""
-        from . import walk
+        from . import operators
 
         named_inputs = {
             argument.name: value for argument, value in zip(self._arguments, self._values(inputs)) if argument.name
         }
-        recorder = walk.Recorder(walk.named_weights(self._module), named_inputs)
+        recorder = operators.Recorder(operators.named_weights(self._module), named_inputs)
         if self._graph is not None:
-            walk.walk_program(self._graph, self._values(inputs), recorder)
+            operators.walk_program(self._graph, self._values(inputs), recorder)
         else:
-            walk.walk_called(self._module, self.bind(inputs), recorder)
+            operators.walk_called(self._module, self.bind(inputs), recorder)
         return recorder.nodes
 
     @classmethod
@@ -258,6 +264,8 @@ class Torch(Engine):
         if kind == "torchscript":
             return files.describe_script(files.read_torchscript(model))
         if kind == "transformers":
+            from . import folders
+
             return folders.describe_folder(model)
         return files.describe_exported(files.read_exported(model))
 
@@ -311,3 +319,142 @@ def _check_compiler(kind: str) -> None:
 def _array(tensor: Any) -> Any:
     tensor = tensor.detach()
     return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy().copy()
+
+
+Call = Callable[[], Any]
+_LEAST = 3
+_TURNS = 16
+# The profiler keeps about half a kilobyte of each event until it is stopped.
+_MOST_EVENTS = 100_000
+_HOST = "between operators"
+
+
+def program_times(graph: Any, bind: Callable[[Callable[..., Any]], Call], seconds: float) -> Dict[str, Any]:
+    """The times of a graph's nodes that compute tensors; `bind` makes a call of what stands in for the graph."""
+    import numpy
+    import torch
+
+    from .operators import is_layer, node_path, node_type
+
+    stamps: List[int] = []
+    keep, clock = stamps.append, time.perf_counter_ns
+
+    def inferlab_stamp() -> None:
+        keep(clock())
+
+    with warnings.catch_warnings():
+        # torch warns of itself where a graph knows the structure of its arguments.
+        warnings.simplefilter("ignore")
+        stamped = copy.deepcopy(graph.graph)
+    nodes = [node for node in stamped.nodes if is_layer(node)]
+    for node in nodes:
+        with stamped.inserting_after(node):
+            stamped.call_function(inferlab_stamp)
+    call = bind(torch.fx.GraphModule(graph, stamped).forward)
+    for _ in range(WARMUP):
+        call()
+    del stamps[:]
+    totals, iterations = numpy.zeros(len(nodes) + 1, numpy.int64), 0
+
+    def added_up() -> Any:
+        taken = numpy.diff(numpy.array(stamps).reshape(-1, len(nodes) + 2), axis=1).sum(0)
+        del stamps[:]
+        return taken
+
+    end = time.perf_counter() + seconds
+    while iterations < _LEAST or time.perf_counter() < end:
+        inferlab_stamp()
+        call()
+        inferlab_stamp()
+        iterations += 1
+        # Seldom: adding up after every call would leave its caches cold.
+        if len(stamps) > _MOST_EVENTS:
+            totals += added_up()
+    totals += added_up()
+    layers = [
+        layer(node_path(node) or node.name, node_type(node), str(node.target), [node.name], total / iterations)
+        for node, total in zip(nodes, totals.tolist())
+    ]
+    return {"layers": layers, "wall_ns": int(totals.sum()) / iterations, "iterations": iterations}
+
+
+def called_times(call: Call, walk: Callable[[], List[Dict[str, Any]]], seconds: float) -> Dict[str, Any]:
+    """The times of the operators that a module calls; `walk` tells which they are."""
+    import numpy
+    import torch
+
+    walked = walk()
+    with torch.inference_mode():
+        for _ in range(WARMUP):
+            call()
+        first = _profiled(call, 1)
+        names = [name for name, _ in first.operators]
+        most = max(1, _MOST_EVENTS // max(1, first.events))
+        block = int(min(most, max(1, seconds * 1e9 / _TURNS / max(1, first.wall_ns))))
+        totals, wall_ns, clean_ns, iterations = numpy.zeros(len(names)), 0, 0, 0
+        end = time.perf_counter() + seconds
+        while iterations < _LEAST or time.perf_counter() < end:
+            # In turn with plain calls, so that both see the same machine.
+            profile = _profiled(call, block)
+            if [name for name, _ in profile.operators] != names * block:
+                raise BadOption("its operators vary from call to call, so they cannot be timed one by one")
+            totals += numpy.array([ns for _, ns in profile.operators]).reshape(block, -1).sum(0)
+            wall_ns += profile.wall_ns
+            clean_ns += _timed(call, block)
+            iterations += block
+    joined = _join(names, walked)
+    layers = []
+    for name, total, node in zip(names, totals.tolist(), joined):
+        kind = name.split("::")[-1].rstrip("_") if node is None else node["type"]
+        where = name if node is None else node["name"] or node["id"]
+        layers.append(layer(where, kind, name, [node["id"]] if node else [], total / iterations))
+    host_ns = (clean_ns - float(totals.sum())) / iterations
+    if host_ns > 0:
+        layers.append(layer(_HOST, "host", "", [], host_ns))
+    return {"layers": layers, "wall_ns": wall_ns / iterations, "iterations": iterations}
+
+
+class _Profiled:
+    """What the profiler saw of some calls."""
+
+    def __init__(self, operators: List[Tuple[str, int]], events: int, wall_ns: int) -> None:
+        self.operators, self.events, self.wall_ns = operators, events, wall_ns
+
+
+def _profiled(call: Call, count: int) -> _Profiled:
+    """The operators that are called by no other one, with their times, over some calls."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        wall_ns = _timed(call, count)
+    events = [event for event in profile.profiler.kineto_results.events() if "::" in event.name()]
+    operators: List[Tuple[str, int]] = []
+    end = 0
+    # Threads of an operator's own run within it.
+    for operation in sorted(events, key=lambda event: (event.start_ns(), -event.duration_ns())):
+        if operation.start_ns() >= end:
+            operators.append((operation.name(), operation.duration_ns()))
+            end = operation.start_ns() + operation.duration_ns()
+    return _Profiled(operators, len(events), wall_ns)
+
+
+def _timed(call: Call, count: int) -> int:
+    started = time.perf_counter_ns()
+    for _ in range(count):
+        call()
+    return time.perf_counter_ns() - started
+
+
+def _join(names: Sequence[str], walked: List[Dict[str, Any]]) -> List[Any]:
+    """For each operator that was timed the one that was recorded, None where there is none."""
+    import difflib
+
+    recorded = [node["kernel"].replace(".", "::", 1).split(".")[0] for node in walked]
+    if recorded == list(names):
+        return list(walked)
+    joined: List[Any] = [None] * len(names)
+    # What an optimised module runs in a form of its own is not seen while it is recorded.
+    for block in difflib.SequenceMatcher(None, names, recorded, autojunk=False).get_matching_blocks():
+        for offset in range(block.size):
+            joined[block.a + offset] = walked[block.b + offset]
+    return joined

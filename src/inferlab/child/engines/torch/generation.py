@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Dict, List, Optional
 
-from ..base import BadOption, Engine, LoadOptions, Options
-from . import folders
+from ..base import CACHE_TYPES, BadOption, Engine, LoadOptions, Options
 
 _DTYPES = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_CACHE_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 class TorchGenerator(Engine):
@@ -19,15 +16,18 @@ class TorchGenerator(Engine):
     capabilities = frozenset({"generation", "encoder"})
     packages = ("torch", "transformers")
     _encoder: Any = None
-    _encoded_ns: Optional[int] = None
 
     def prepare(self) -> None:
         """Import torch and transformers."""
+        from . import folders
+
         folders.prepare(None)
         import torch  # noqa: F401
 
     def convert(self, model: str, folder: str, options: Dict[str, str]) -> List[Dict[str, Any]]:
         """Write the weights of a GGUF file in 32 bits, as a Hugging Face folder."""
+        from . import folders
+
         transformers = folders.need_transformers()
         import torch
 
@@ -61,6 +61,8 @@ class TorchGenerator(Engine):
         settings.finish()
         import torch
 
+        from . import folders
+
         self._torch = torch
         torch.set_num_threads(options.threads)
         if torch.get_num_interop_threads() != 1:
@@ -69,15 +71,14 @@ class TorchGenerator(Engine):
         if not self._module.can_generate():
             raise BadOption("{} does not generate tokens".format(type(self._module).__name__))
         self._encoder = self._module.get_encoder() if self._module.config.is_encoder_decoder else None
-        if self._encoder is not None and not options.start_tokens:
-            raise BadOption("an encoder–decoder needs the tokens that its decoder begins with")
-        self._start = torch.tensor([list(options.start_tokens)] * options.batch_size, dtype=torch.int64).numpy()
+        if self._encoder is not None:
+            self.take_start_tokens(options)
         self._inference = torch.inference_mode()
         self._inference.__enter__()
         dtype_name = str(next(self._module.parameters()).dtype).replace("torch.", "")
         return {
             "dtype": dtype_name,
-            "kv_dtype": _CACHE_TYPES.get(dtype_name, ""),
+            "kv_dtype": CACHE_TYPES.get(dtype_name, ""),
             "attention": str(getattr(self._module.config, "_attn_implementation", "")),
             "cache": "dynamic",
             "intra_op_num_threads": torch.get_num_threads(),
@@ -85,11 +86,10 @@ class TorchGenerator(Engine):
 
     def begin(self, context: Any) -> None:
         """A new cache, filled."""
+        self.refuse_context(context)
         self._cache = self._new_cache()
         if context.shape[1]:
-            if self._encoder is not None:
-                raise BadOption("an encoder–decoder has no tokens before its prompt")
-            self._forward(context)
+            self.decode(context)
 
     def _new_cache(self) -> Any:
         from transformers import DynamicCache, EncoderDecoderCache
@@ -108,24 +108,24 @@ class TorchGenerator(Engine):
             self._cache.crop(-surplus)
         return True
 
-    def prefill(self, prompts: Any) -> Any:
-        """The most likely token behind each prompt; of an encoder's prompt the first one."""
-        if self._encoder is None:
-            return self._forward(prompts)
-        features = self._torch.from_numpy(prompts)
+    def encode(self, inputs: Any) -> None:
+        """Run the encoder."""
+        features = self._torch.from_numpy(inputs)
         if features.is_floating_point():
             features = features.to(self._module.dtype)
         self._encoded = self._encoder(features, return_dict=True)
-        self._encoded_ns = time.perf_counter_ns()
-        return self._forward(self._start)
 
-    def encoded_ns(self) -> Optional[int]:
-        """When the encoder was done."""
-        return self._encoded_ns
-
-    def step(self, tokens: Any) -> Any:
-        """The most likely tokens behind these."""
-        return self._forward(tokens[:, None])
+    def decode(self, tokens: Any) -> Any:
+        """Run the module, or its decoder."""
+        ids = self._torch.from_numpy(tokens)
+        if self._encoder is None:
+            answer = self._module(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        else:
+            answer = self._module(
+                encoder_outputs=self._encoded, decoder_input_ids=ids, past_key_values=self._cache, use_cache=True
+            )
+        self._logits = answer.logits[:, -1]
+        return self._logits.argmax(-1).numpy()
 
     def logits(self) -> Any:
         """Those of the last call."""
@@ -136,17 +136,6 @@ class TorchGenerator(Engine):
         cache = self._cache if self._encoder is None else self._cache.self_attention_cache
         layers = getattr(cache, "layers", ())
         return sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in layers) or None
-
-    def _forward(self, tokens: Any) -> Any:
-        ids = self._torch.from_numpy(tokens)
-        if self._encoder is None:
-            answer = self._module(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
-        else:
-            answer = self._module(
-                encoder_outputs=self._encoded, decoder_input_ids=ids, past_key_values=self._cache, use_cache=True
-            )
-        self._logits = answer.logits[:, -1]
-        return self._logits.argmax(-1).numpy()
 
 
 def _without_tokenizer(reader: Any) -> Any:

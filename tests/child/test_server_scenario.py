@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from inferlab.child import server
+from inferlab.child import scenarios
 from inferlab.measure import queueing
 
 FAR = [1 << 62]
@@ -37,12 +37,12 @@ class World:
     def call(self) -> None:
         self.now_ns += self.service_ns
 
-    def serve(self, offsets: Sequence[int], start_ns: int = 0, deadline: list[int] = FAR) -> server.Served:
-        take = server.from_memory(offsets)
-        return server.serve(self.call, take, start_ns, deadline, clock=self.clock, wait=self.wait)
+    def serve(self, offsets: Sequence[int], start_ns: int = 0, deadline: list[int] = FAR) -> scenarios.Served:
+        take = scenarios.from_memory(offsets)
+        return scenarios.serve(self.call, take, start_ns, deadline, clock=self.clock, wait=self.wait)
 
 
-def waited(served: server.Served) -> list[int]:
+def waited(served: scenarios.Served) -> list[int]:
     return [start - due for due, start in zip(served.scheduled, served.starts, strict=True)]
 
 
@@ -94,8 +94,8 @@ def test_a_deadline_brought_forward_ends_a_long_wait() -> None:
         if len(world.waits) == 3:
             deadline[0] = 0
 
-    take = server.from_memory([0, 3600 * 10**9])
-    served = server.serve(world.call, take, 0, deadline, clock=world.clock, wait=wait)
+    take = scenarios.from_memory([0, 3600 * 10**9])
+    served = scenarios.serve(world.call, take, 0, deadline, clock=world.clock, wait=wait)
     assert list(served.ends) == [10]
     assert world.waits == [100_000_000] * 3
 
@@ -109,7 +109,9 @@ def test_a_deadline_brought_forward_leaves_the_queue_unserved() -> None:
         if world.now_ns == 70:
             deadline[0] = 0
 
-    served = server.serve(call, server.from_memory(range(100)), 0, deadline, clock=world.clock, wait=world.wait)
+    served = scenarios.serve(
+        call, scenarios.from_memory(range(100)), 0, deadline, clock=world.clock, wait=world.wait
+    )
     assert list(served.ends) == [10, 20, 30, 40, 50, 60, 70]
 
 
@@ -134,8 +136,8 @@ def test_a_million_requests_wait_as_queueing_theory_says(load: float) -> None:
     assert float(found.mean()) / 1e9 == pytest.approx(theory_s, rel=0.02)
 
 
-@pytest.mark.parametrize("wait", [server.wait_spinning, server.wait_yielding])
-def test_no_wait_ends_early(wait: server.Wait) -> None:
+@pytest.mark.parametrize("wait", [scenarios.wait_spinning, scenarios.wait_yielding])
+def test_no_wait_ends_early(wait: scenarios.Wait) -> None:
     for wanted_ns in (-1000, 0, 50_000, 150_000, 300_000, 2_000_000):
         moment = time.perf_counter_ns() + wanted_ns
         wait(moment)
@@ -143,7 +145,7 @@ def test_no_wait_ends_early(wait: server.Wait) -> None:
 
 
 def test_the_threads_of_a_process_take_each_ticket_once_and_in_order() -> None:
-    take = server.from_memory(array("q", range(100_000)))
+    take = scenarios.from_memory(array("q", range(100_000)))
     takers: list[list[int]] = [[], [], []]
     threads = [threading.Thread(target=lambda mine=mine: mine.extend(iter(take, -1))) for mine in takers]
     for thread in threads:
@@ -157,9 +159,9 @@ def test_the_threads_of_a_process_take_each_ticket_once_and_in_order() -> None:
 TAKERS = """
 import sys, threading
 from array import array
-from inferlab.child import server
+from inferlab.child import scenarios
 
-take = server.from_descriptor(int(sys.argv[1]))
+take = scenarios.from_descriptor(int(sys.argv[1]))
 takers = [array("q"), array("q")]
 threads = [threading.Thread(target=lambda mine=mine: mine.extend(iter(take, -1))) for mine in takers]
 print("ready", flush=True)
@@ -203,7 +205,7 @@ def test_several_streams_share_one_queue_and_none_begins_early() -> None:
     start = time.perf_counter_ns() + 1_000_000
     offsets = [index * 100_000 for index in range(60)]
     calls = [lambda: time.sleep(0.0002)] * 3
-    served = server.serve_all(calls, [[]] * 3, server.from_memory(offsets), start, [1 << 62])
+    served = scenarios.serve_all(calls, [[]] * 3, scenarios.from_memory(offsets), start, [1 << 62])
     assert len(served) == 3
     assert sorted(due - start for one in served for due in one.scheduled) == offsets
     assert all(wait >= 0 for one in served for wait in waited(one))
@@ -211,8 +213,8 @@ def test_several_streams_share_one_queue_and_none_begins_early() -> None:
 
 def test_one_stream_runs_in_the_calling_thread() -> None:
     threads: list[threading.Thread] = []
-    take = server.from_memory([0])
-    server.serve_all([lambda: threads.append(threading.current_thread())], [[]], take, 0, [1 << 62])
+    take = scenarios.from_memory([0])
+    scenarios.serve_all([lambda: threads.append(threading.current_thread())], [[]], take, 0, [1 << 62])
     assert threads == [threading.current_thread()]
 
 
@@ -225,4 +227,4 @@ def test_an_error_in_one_stream_ends_all_and_is_raised(others: int) -> None:
     start = time.perf_counter_ns()
     calls = [breaks, *[breaks] * others]
     with pytest.raises(ValueError, match="as ordered"):
-        server.serve_all(calls, [[]] * len(calls), server.from_memory([0, hour]), start, [start + 2 * hour])
+        scenarios.serve_all(calls, [[]] * len(calls), scenarios.from_memory([0, hour]), start, [start + 2 * hour])
