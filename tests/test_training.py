@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, load, numpy_helper, save
 
 from inferlab.errors import BadInput
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import recipe_yaml
 from inferlab.records.optimization import Pruning, Recipe, Schedule
@@ -212,7 +212,7 @@ def test_the_digits_get_their_accuracy_back(tmp_path: Path, monkeypatch: pytest.
 def test_the_same_weights_become_zero_as_in_the_model_that_optimize_writes(
     tmp_path: Path, pattern: str, level: float
 ) -> None:
-    original = read_onnx(demo.build("digits"), "demo:digits")
+    original = read_onnx(reading.build_demo("digits"), "demo:digits")
     levels = {"2.weight": level, "6.weight": level}
     pruned = prune(original, levels, tmp_path, pattern)
     example = load_example()

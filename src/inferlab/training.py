@@ -27,7 +27,7 @@ import numpy as np
 from inferlab.errors import BadInput
 from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx
-from inferlab.model.weights import list_weights, stored_values
+from inferlab.model.onnx_graph import list_weights, stored_values
 from inferlab.optimizing.options import check_recipe
 from inferlab.records import Shape
 from inferlab.records.optimization import CHANNEL, Recipe, Schedule

@@ -10,8 +10,8 @@ import pytest
 
 from inferlab.engines import registry
 from inferlab.lab import Lab
-from inferlab.model import demo
-from inferlab.model.gguf import write_gguf
+from inferlab.model import reading
+from inferlab.model.generative_files import write_gguf
 from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep
 
 pytest.importorskip("xllamacpp")
@@ -132,7 +132,7 @@ def test_the_engine_is_listed_as_one_that_generates() -> None:
         ("gguf",),
         ("continuous_batching", "generation"),
     )
-    assert demo.GENERATIVE.keys() == {"llama", "llama_tiny", "bart", "bart_tiny"}
+    assert reading.GENERATIVE_DEMOS.keys() == {"llama", "llama_tiny", "bart", "bart_tiny"}
 
 
 def test_the_growth_of_the_cache_is_measured_after_requests_too() -> None:

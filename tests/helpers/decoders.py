@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from inferlab.model import demo_bart
+from inferlab.model import demo_generative
 
-SHAPE = demo_bart.Shape(layers=2, hidden=32, heads=4, feed_forward=64, vocabulary=96, context=128)
-WEIGHTS = demo_bart.random_weights(SHAPE)
+SHAPE = demo_generative.Shape(layers=2, hidden=32, heads=4, feed_forward=64, vocabulary=96, context=128)
+WEIGHTS = demo_generative.random_weights(SHAPE)
 #: Samples of a frame of the encoder that hears.
 FRAME = 320
 
@@ -27,18 +27,18 @@ def save(model: ModelProto, path: Path) -> Path:
 def decoder_alone(form: str, folder: Path) -> Path:
     """A decoder without an encoder: merged, in two files, in one, or in one that is told the positions."""
     if form == "merged":
-        model = demo_bart.decoder(WEIGHTS, SHAPE, cross=False, cache="branch")
+        model = demo_generative.decoder(WEIGHTS, SHAPE, cross=False, cache="branch")
         save(model, folder / "decoder_model_merged.onnx")
     elif form == "pair":
-        model = demo_bart.decoder(WEIGHTS, SHAPE, cross=False, cache="none")
+        model = demo_generative.decoder(WEIGHTS, SHAPE, cross=False, cache="none")
         save(model, folder / "decoder_model.onnx")
-        model = demo_bart.decoder(WEIGHTS, SHAPE, cross=False, cache="input")
+        model = demo_generative.decoder(WEIGHTS, SHAPE, cross=False, cache="input")
         # As exporters do that trace the step of one token.
         model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1
         save(model, folder / "decoder_with_past_model.onnx")
     else:
         told = form == "told"
-        model = demo_bart.decoder(WEIGHTS, SHAPE, cross=False, cache="input", told_positions=told)
+        model = demo_generative.decoder(WEIGHTS, SHAPE, cross=False, cache="input", told_positions=told)
         return save(model, folder / "model.onnx")
     return folder
 
@@ -61,7 +61,7 @@ def listener(folder: Path) -> Path:
     )
     opsets = [helper.make_opsetid("", 17)]
     save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "encoder_model.onnx")
-    model = demo_bart.decoder(WEIGHTS, SHAPE, cross=True, cache="branch")
+    model = demo_generative.decoder(WEIGHTS, SHAPE, cross=True, cache="branch")
     save(model, folder / "decoder_model_merged.onnx")
     (folder / "config.json").write_text(json.dumps({"decoder_start_token_id": 2, "eos_token_id": 95}))
     (folder / "tokenizer.bin").write_bytes(b"".join(bytes([1, 32 + token]) for token in range(SHAPE.vocabulary)))

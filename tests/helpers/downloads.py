@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.model import demo
+from inferlab.model import reading
 
 
 class Server:
@@ -113,4 +113,4 @@ def cache(tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def mlp() -> bytes:
-    return demo.build("mlp").read_bytes()
+    return reading.build_demo("mlp").read_bytes()

@@ -14,7 +14,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from inferlab.errors import BadInput
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.records import Event
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -84,23 +84,23 @@ def _parameters(model: onnx.ModelProto) -> int:
     ],
 )
 def test_a_published_architecture_has_its_parameters(name: str, published: int, here: int) -> None:
-    counted = _parameters(onnx.load(str(demo.build(name))))
+    counted = _parameters(onnx.load(str(reading.build_demo(name))))
     assert counted == here
     assert abs(counted / published - 1) < 0.01
 
 
-@pytest.mark.parametrize("name", demo.NAMES)
+@pytest.mark.parametrize("name", reading.DEMOS)
 def test_a_demo_model_is_valid_onnx_that_deepsparse_can_load(name: str) -> None:
-    path = demo.build(name)
+    path = reading.build_demo(name)
     onnx.checker.check_model(str(path), full_check=True)
     model = onnx.load(str(path))
     assert model.ir_version == 8
     assert [(one.domain, one.version) for one in model.opset_import] == [("", 13)]
 
 
-@pytest.mark.parametrize("name", demo.NAMES)
+@pytest.mark.parametrize("name", reading.DEMOS)
 def test_outputs_are_of_order_one_and_vary_with_the_input(name: str, tmp_path: Path) -> None:
-    path = demo.build(name)
+    path = reading.build_demo(name)
     model = onnx.load(str(path))
     sizes = [(1, 384), (4, 16)]
     runs = iter(_run(path, [_inputs(model, seed, *size) for size in sizes for seed in (1, 2)], tmp_path))
@@ -114,7 +114,7 @@ def test_outputs_are_of_order_one_and_vary_with_the_input(name: str, tmp_path: P
 
 
 def test_a_masked_token_does_not_reach_the_others(tmp_path: Path) -> None:
-    path = demo.build("bert_3layer")
+    path = reading.build_demo("bert_3layer")
     inputs = _inputs(onnx.load(str(path)), 1, 1, 16)
     inputs["attention_mask"][:, 8:] = 0
     other = {**inputs, "input_ids": inputs["input_ids"].copy()}
@@ -125,20 +125,22 @@ def test_a_masked_token_does_not_reach_the_others(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in demo.NAMES if name not in ("bert_base", "resnet50", "digits")])
+@pytest.mark.parametrize(
+    "name", [name for name in reading.DEMOS if name not in ("bert_base", "resnet50", "digits")]
+)
 def test_two_builds_give_the_same_bytes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = hashlib.sha256(demo.build(name).read_bytes()).hexdigest()
+    here = hashlib.sha256(reading.build_demo(name).read_bytes()).hexdigest()
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
-    assert hashlib.sha256(demo.build(name).read_bytes()).hexdigest() == here
+    assert hashlib.sha256(reading.build_demo(name).read_bytes()).hexdigest() == here
 
 
 def test_a_model_is_built_once_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
     events: list[Event] = []
-    path = demo.build("mlp", events.append)
+    path = reading.build_demo("mlp", events.append)
     assert path == tmp_path / "demo" / "mlp-v1.onnx"
     assert [(event.code, event.fraction) for event in events] == [("build", 0.0), ("build", 1.0)]
-    assert demo.build("mlp", events.append) == path
+    assert reading.build_demo("mlp", events.append) == path
     assert len(events) == 2
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
@@ -147,7 +149,7 @@ def test_builds_at_the_same_time_do_not_disturb_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
-    threads = [threading.Thread(target=demo.build, args=("mobilenet_v2",)) for _ in range(3)]
+    threads = [threading.Thread(target=reading.build_demo, args=("mobilenet_v2",)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -162,20 +164,20 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(BadInput, match=r"^demo:mlp cannot be stored in .*: No space left on device\.$"):
-        demo.build("mlp")
+        reading.build_demo("mlp")
     assert list((tmp_path / "demo").iterdir()) == []
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(BadInput, match=r"no built-in model 'mlpp'\. There are: mlp, mlp_medium, mobilenet_v1"):
-        demo.build("mlpp")
+        reading.build_demo("mlpp")
 
 
 def test_the_trained_digits_model_recognises_what_it_never_saw() -> None:
-    data = np.load(demo.digits_data())
+    data = np.load(reading.digits_data())
     assert data["image"].shape == (540, 1, 8, 8)
     assert data["image"].dtype == np.float32
     assert (float(data["image"].min()), float(data["image"].max())) == (0.0, 1.0)
-    model = ReferenceEvaluator(str(demo.build("digits")))
+    model = ReferenceEvaluator(str(reading.build_demo("digits")))
     (logits,) = model.run(None, {"image": data["image"]})
     assert np.mean(np.asarray(logits).argmax(1) == data["labels"]) >= 0.98

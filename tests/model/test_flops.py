@@ -9,11 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput
-from inferlab.model.demo import build
 from inferlab.model.flops.count import costs
-from inferlab.model.flops.formulas import formula_for, reason_for
-from inferlab.model.flops.operators import NO_FORMULA
+from inferlab.model.flops.formulas import NO_FORMULA, formula_for, reason_for
 from inferlab.model.onnx_file import read_onnx
+from inferlab.model.reading import build_demo
 from inferlab.model.shapes import resolve
 from inferlab.records import Model
 from tests.helpers.graphs import FLOAT, cost_of, fixed, floats, last, model_of, node, saved
@@ -23,7 +22,7 @@ MS: dict[str, Any] = {"domain": "com.microsoft"}
 
 
 def demo(name: str, batch: int | None = None) -> tuple[Model, dict[str, tuple[int, ...]]]:
-    model = read_onnx(build(name), f"demo:{name}")
+    model = read_onnx(build_demo(name), f"demo:{name}")
     return model, resolve(model.inputs, batch, None, {}).shapes
 
 

@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from inferlab.model import demo
+from inferlab.model import reading
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -131,7 +131,7 @@ def hub() -> Iterator[Hub]:
 def mlp(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INFERLAB_CACHE", str(tmp_path_factory.mktemp("demo")))
-        return demo.build("mlp").read_bytes()
+        return reading.build_demo("mlp").read_bytes()
 
 
 def ask(hub: Hub, folder: Path, source: str, what: str = "locate", **environment: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import read_onnx, rewrite
-from inferlab.model.weights import external_files
+from inferlab.model.onnx_graph import external_files
 from inferlab.records import Model
 
 F, I64 = TensorProto.FLOAT, TensorProto.INT64

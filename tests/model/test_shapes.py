@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlab.errors import BadInput
-from inferlab.model.shape_search import candidates
-from inferlab.model.shapes import ResolvedShapes, open_inputs, parse_shapes, resolve
+from inferlab.model.shapes import ResolvedShapes, candidates, open_inputs, parse_shapes, resolve
 from inferlab.records import Dim, Shape, TensorSpec
 
 

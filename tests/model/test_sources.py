@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.model.reading import LocatedModel, locate, read_model
 
 
@@ -41,7 +41,7 @@ def torch_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _onnx(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(demo.build("mlp").read_bytes())
+    path.write_bytes(reading.build_demo("mlp").read_bytes())
     return path
 
 

@@ -19,10 +19,10 @@ from inferlab.child.pruning import smallest
 from inferlab.errors import BadInput
 from inferlab.lab import read_model
 from inferlab.model.datasets import Data, generate_data, load_data
-from inferlab.model.demo import digits_data
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
+from inferlab.model.reading import digits_data
 from inferlab.model.shapes import resolve
 from inferlab.profiling import pruning_trials
 from inferlab.profiling.estimate import estimate
@@ -30,7 +30,7 @@ from inferlab.profiling.loss import approximate, curve_area, evaluate, layers_to
 from inferlab.records import Event, Model
 from inferlab.records.profile import LEVELS, LossProfile, level_key
 from inferlab.transform.prune import prune
-from inferlab.views.events import event as prose
+from inferlab.views.text import event as prose
 
 RNG = np.random.default_rng(7)
 

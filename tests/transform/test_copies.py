@@ -14,10 +14,9 @@ from onnx import helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.records import Model
-from inferlab.transform.channels import prune_channels
 from inferlab.transform.cleanup import clean_up
 from inferlab.transform.copies import stamp
-from inferlab.transform.prune import prune
+from inferlab.transform.prune import prune, prune_channels
 from inferlab.transform.quantize import quantize
 from tests.helpers.networks import a_graph, digests, inputs_of, random, run_onnxruntime, saved, weights_of
 
@@ -157,3 +156,33 @@ def test_a_model_that_does_not_run_on_made_up_inputs_is_quantised_but_its_channe
     with pytest.raises(BadInput, match=r"net\.onnx does not run on inputs that are made up for it"):
         prune_channels(model, {"w": 0.5}, tmp_path / "c")
     assert digests(tmp_path / "c") == {}
+
+
+# Notes
+
+
+def test_notes_replace_older_ones_of_the_same_name_and_nothing_else_changes(tmp_path: Path) -> None:
+    proto = a_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": random(3, 2)}, [1, 3])
+    for key, value in (("author", "me"), ("inferlab.recipe", "old")):
+        proto.metadata_props.add(key=key, value=value)
+    model = saved(proto, tmp_path / "a")
+    made = stamp(model, tmp_path / "b", {"inferlab.recipe": "new: ü\n"})
+    stamp(model, tmp_path / "c", {"inferlab.recipe": "new: ü\n"})
+    assert digests(tmp_path / "b") == digests(tmp_path / "c")
+    notes = [(metadata_prop.key, metadata_prop.value) for metadata_prop in onnx.load(made.path).metadata_props]
+    assert notes == [("author", "me"), ("inferlab.recipe", "new: ü\n")]
+    changed = onnx.load(made.path)
+    del changed.metadata_props[:]
+    del proto.metadata_props[:]
+    assert changed == proto
+    with pytest.raises(BadInput, match="is the model itself"):
+        stamp(model, tmp_path / "a", {})
+
+
+def test_data_files_come_along(tmp_path: Path) -> None:
+    proto = a_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": random(3, 2)}, [1, 3])
+    model = saved(proto, tmp_path / "a", save_as_external_data=True, location="w.bin", size_threshold=0)
+    made = stamp(model, tmp_path / "b", {"note": "1"})
+    assert digests(tmp_path / "b")["w.bin"] == digests(tmp_path / "a")["w.bin"]
+    (inputs,) = inputs_of(model)
+    np.testing.assert_array_equal(run_onnxruntime(made, inputs)[0], run_onnxruntime(model, inputs)[0])

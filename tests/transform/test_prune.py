@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from inferlab.child.pruning import energy_shares, how_many, smallest
 from inferlab.errors import BadInput
 from inferlab.model.onnx_file import read_onnx
-from inferlab.model.weights import stored_values
+from inferlab.model.onnx_graph import stored_values
 from inferlab.transform.prune import prune
 
 WEIGHT = np.array([[0.5, -0.1, 0.3], [-0.4, 0.2, -0.6]], np.float32)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from inferlab import machine
-from inferlab.model import demo
+from inferlab.model import reading
 from tests.helpers.http_calls import (
     ABSENT,
     LONG,
@@ -46,7 +46,7 @@ def nothing_waits(http: httpx.Client) -> None:
 @pytest.fixture(scope="module")
 def model() -> bytes:
     """A small model as a file."""
-    return demo.build("mlp", lambda event: None).read_bytes()
+    return reading.build_demo("mlp", lambda event: None).read_bytes()
 
 
 @pytest.fixture(scope="module")

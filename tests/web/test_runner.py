@@ -120,12 +120,12 @@ def test_a_job_that_cannot_be_read_fails_and_the_next_one_is_done(store: Store) 
 
 def test_a_model_that_changed_since_its_project_was_made_is_refused(store: Store, tmp_path: Path) -> None:
     from inferlab.lab import read_model
-    from inferlab.model.demo import build
+    from inferlab.model.reading import build_demo
 
     path = tmp_path / "model.onnx"
-    path.write_bytes(build("mlp").read_bytes())
+    path.write_bytes(build_demo("mlp").read_bytes())
     project = store.projects.add("My model", "", read_model(str(path)))
-    path.write_bytes(build("mlp_medium").read_bytes())
+    path.write_bytes(build_demo("mlp_medium").read_bytes())
     failed = _worked(store, BenchmarkRequest(replace(QUICK, model=str(path))), project.id)
     assert failed.failure.startswith(f"The model {path} has changed since the project 'My model' was made.")
 

@@ -15,7 +15,7 @@ from inferlab.store.formats import content_of
 from inferlab.web.runner import Runner
 from inferlab.workspace.cards import open_card
 from inferlab.workspace.engines import Engines, reason
-from inferlab.workspace.exports import export
+from inferlab.workspace.entries import export
 from inferlab.workspace.requests import BenchmarkRequest
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
@@ -170,10 +170,10 @@ def test_removing_a_project_removes_its_upload_unless_another_has_it(workspace: 
     import asyncio
     from collections.abc import AsyncIterator
 
-    from inferlab.model.demo import build
+    from inferlab.model.reading import build_demo
 
     async def pieces() -> AsyncIterator[bytes]:
-        yield build("mlp").read_bytes()
+        yield build_demo("mlp").read_bytes()
 
     upload_id = workspace.sources.new_upload()
     path = asyncio.run(workspace.sources.receive(upload_id, "m.onnx", pieces(), None)).path

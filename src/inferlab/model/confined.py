@@ -52,7 +52,7 @@ _FIRST = (
     *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.onnx_file", "inferlab.model.describe"),
     "inferlab.model.structure",
 )
-_BESIDE = {"inferlab.model.flops.count": ("inferlab.model.flops.node_cost", "onnx.reference")}
+_BESIDE = {"inferlab.model.flops.count": ("onnx.reference",)}
 _NAME_BYTES = 128
 # poll's flag for an end that was closed, which not every system has.
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
@@ -143,9 +143,14 @@ def _naming(subject: str) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
-        raise BadInput(
-            f"The ONNX file {subject} is damaged and cannot be read: {error}. Download or export it again."
-        ) from error
+        raise damaged(subject, error) from error
+
+
+def damaged(subject: str | Path, error: Exception) -> BadInput:
+    """What is said of an ONNX file that holds what cannot be."""
+    return BadInput(
+        f"The ONNX file {subject} is damaged and cannot be read: {error}. Download or export it again."
+    )
 
 
 def _subject(arguments: Mapping[str, Any], reads: Sequence[str]) -> str:

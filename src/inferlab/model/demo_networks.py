@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -342,3 +342,19 @@ class _Bert:
         graph = self.graph
         error = graph.node("Erf", graph.node("Div", value, self._root_of_two))
         return graph.node("Mul", graph.node("Mul", value, graph.node("Add", error, self._one)), self._half)
+
+
+_MAKERS: dict[str, Callable[[], ModelProto]] = {
+    "mlp": lambda: mlp((64, 64, 10)),
+    "mlp_medium": lambda: mlp((256, 256, 128, 128, 10)),
+    "mobilenet_v1": mobilenet_v1,
+    "mobilenet_v2": mobilenet_v2,
+    "resnet50": resnet50,
+    "bert_base": lambda: bert(layers=12, hidden=768, heads=12),
+    "bert_3layer": lambda: bert(layers=3, hidden=384, heads=12),
+}
+
+
+def make(name: str) -> ModelProto:
+    """The built-in model of this name."""
+    return _MAKERS[name]()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, cast
 
-from inferlab.child import past_present
+from inferlab.child.engines import past_present
 from inferlab.codec import parse_json, read_text
 from inferlab.errors import BadInput
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.model.confined import confined
-from inferlab.model.decoders import read_decoders
-from inferlab.model.detokenizer import special_tokens
-from inferlab.model.gguf import GgufFile, read_gguf
+from inferlab.model.generative_files import (
+    Decoders,
+    GgufFile,
+    StoredTensor,
+    read_decoders,
+    read_gguf,
+    read_ir,
+    read_safetensors,
+    special_tokens,
+)
 from inferlab.model.onnx_file import files_digest
-from inferlab.model.openvino_ir import read_ir
 from inferlab.model.reading import locate, weight_files
 from inferlab.records import Listener, ignore
 from inferlab.records.generation import Encoder, GenerativeModel, TensorGroup
@@ -27,7 +31,6 @@ Config = Mapping[str, Any]
 # The files by which folders of ONNX Runtime GenAI and of OpenVINO GenAI are known.
 _GENAI_CONFIG = "genai_config.json"
 _OPENVINO_GRAPH = "openvino_model.xml"
-_LONGEST_HEADER = 100 << 20
 # How families of transformers call the same; of encoder–decoders the decoder's comes first.
 _NAMES = {
     "layers": (
@@ -82,7 +85,7 @@ def read_generative(name: str, listener: Listener = ignore) -> GenerativeModel:
 def names_generative(name: str) -> bool:
     """Whether a source can only mean a model that generates, as its name and files tell; fetches nothing."""
     if name.startswith("demo:"):
-        return name.removeprefix("demo:") in demo.GENERATIVE
+        return name.removeprefix("demo:") in reading.GENERATIVE_DEMOS
     if "://" in name:
         return name.partition("?")[0].lower().endswith(".gguf")
     try:
@@ -100,7 +103,7 @@ def names_generative(name: str) -> bool:
 def _folder(name: str, listener: Listener) -> Path | None:
     """The folder that a source names, if it names one."""
     if name.startswith("demo:"):
-        path = demo.build(name.removeprefix("demo:"), listener)
+        path = reading.build_demo(name.removeprefix("demo:"), listener)
         return path if path.is_dir() else None
     try:
         path = Path(name).expanduser()
@@ -154,23 +157,19 @@ def _of_gguf(path: Path, source: str) -> GenerativeModel:
     kv_heads = _per_layer(file, f"{architecture}.attention.head_count_kv", layers, max(heads))
     usual = hidden // max(heads)
     key_size, value_size = number("attention.key_length", usual), number("attention.value_length", usual)
-    groups = _groups((tensor.type, tensor.parameters, tensor.size_bytes) for tensor in file.tensors)
-    return GenerativeModel(
-        kind="gguf",
-        source=source,
-        path=str(path),
-        digest=files_digest([path]),
-        size_bytes=path.stat().st_size,
+    return _frame(
+        "gguf",
+        source,
+        path,
+        [path],
+        file.tensors,
         architecture=architecture,
-        parameters=sum(group.parameters for group in groups),
         layers=layers,
         heads=max(heads),
         kv_heads=max(kv_heads),
         kv_values_per_token=sum(kv_heads) * (key_size + value_size),
         context=number("context_length"),
         vocabulary=number("vocab_size", file.lengths.get("tokenizer.ggml.tokens")),
-        precision=_main_type(groups),
-        tensors=groups,
     )
 
 
@@ -181,21 +180,39 @@ def _per_layer(file: GgufFile, key: str, layers: int, default: int) -> list[int]
     return [int(file.numbers.get(key, default))] * layers
 
 
-def _groups(tensors: Iterable[tuple[str, int, int]]) -> tuple[TensorGroup, ...]:
-    """Tensors by type, those with most parameters first."""
-    found: dict[str, TensorGroup] = {}
-    for kind, parameters, size_bytes in tensors:
-        before = found.get(kind, TensorGroup(kind, 0, 0, 0))
-        found[kind] = TensorGroup(
-            kind, before.tensors + 1, before.parameters + parameters, before.size_bytes + size_bytes
+def _frame(
+    kind: Literal["gguf", "transformers", "onnx", "ort", "onnxruntime-genai", "openvino-genai"],
+    source: str,
+    path: Path,
+    files: Sequence[Path],
+    tensors: Iterable[StoredTensor],
+    described: Sequence[Path] = (),
+    **fields: Any,
+) -> GenerativeModel:
+    """A model with what its files and tensors tell; `described` has the files that say the rest."""
+    groups: dict[str, TensorGroup] = {}
+    for tensor in tensors:
+        before = groups.get(tensor.type, TensorGroup(tensor.type, 0, 0, 0))
+        groups[tensor.type] = TensorGroup(
+            tensor.type,
+            before.tensors + 1,
+            before.parameters + tensor.parameters,
+            before.size_bytes + tensor.size_bytes,
         )
-    return tuple(sorted(found.values(), key=lambda group: -group.parameters))
-
-
-def _main_type(groups: tuple[TensorGroup, ...]) -> str:
     if not groups:
         raise BadInput("The model has no tensors.")
-    return groups[0].type
+    ranked = tuple(sorted(groups.values(), key=lambda group: -group.parameters))
+    return GenerativeModel(
+        kind=kind,
+        source=source,
+        path=str(path),
+        digest=files_digest([*described, *files]),
+        size_bytes=sum(file.stat().st_size for file in files),
+        parameters=sum(group.parameters for group in ranked),
+        precision=ranked[0].type,
+        tensors=ranked,
+        **fields,
+    )
 
 
 def _of_folder(folder: Path, source: str) -> GenerativeModel:
@@ -203,42 +220,62 @@ def _of_folder(folder: Path, source: str) -> GenerativeModel:
     architecture = _generating(config, source, "inferlab benchmark")
     text = config.get("text_config") or config
     has_encoder = bool(config.get("is_encoder_decoder"))
-
-    def number(what: str) -> int:
-        return _needed(text, what, source)
-
-    layers, heads, hidden = number("layers"), number("heads"), number("hidden")
+    layers, heads, hidden = (_needed(text, what, source) for what in ("layers", "heads", "hidden"))
     kv_heads = _number(text, "kv_heads") or heads
     head_size = _number(text, "head_size") or hidden // heads
     files = weight_files(folder)
     if any(file.suffix != ".safetensors" for file in files):
         raise BadInput(f"{source} has pickled weights; save it again as safetensors to measure it.")
-    tensors = [tensor for file in files for tensor in _read_safetensors(file)]
-    groups = _groups(tensor[1:] for tensor in tensors)
+    tensors = [tensor for file in files for tensor in read_safetensors(file)]
     encoder = None
     if has_encoder:
-        of_encoder = sum(
-            count for name, _, count, _ in tensors if name.removeprefix("model.").startswith("encoder.")
-        )
-        encoder = _encoder(folder, config, _takes(config), of_encoder, source)
-    return GenerativeModel(
-        kind="transformers",
-        source=source,
-        path=str(folder),
-        digest=files_digest([folder / "config.json", *files]),
-        size_bytes=sum(file.stat().st_size for file in files),
+        of_encoder = [
+            tensor.parameters for tensor in tensors if tensor.name.removeprefix("model.").startswith("encoder.")
+        ]
+        encoder = _encoder(folder, config, _takes(config), sum(of_encoder), source)
+    return _frame(
+        "transformers",
+        source,
+        folder,
+        files,
+        tensors,
+        [folder / "config.json"],
         architecture=architecture,
-        parameters=sum(group.parameters for group in groups),
         layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         kv_values_per_token=layers * kv_heads * head_size * 2,
         # An encoder–decoder may tell distances of tokens only, and then has no limit.
-        context=_number(text, "context") if has_encoder else number("context"),
-        vocabulary=number("vocabulary"),
-        precision=_main_type(groups),
-        tensors=groups,
+        context=_number(text, "context") if has_encoder else _needed(text, "context", source),
+        vocabulary=_needed(text, "vocabulary", source),
         encoder=encoder,
+    )
+
+
+def _of_decoders(
+    kind: Literal["onnx", "ort", "onnxruntime-genai"],
+    source: str,
+    path: Path,
+    graphs: Decoders,
+    described: Sequence[Path],
+    heads: int | None,
+    **fields: Any,
+) -> GenerativeModel:
+    """A model whose graphs say what its cache is; a folder may have its weights for PyTorch beside them."""
+    torch_weights = path.is_dir() and _has_torch_weights(path)
+    return _frame(
+        kind,
+        source,
+        path,
+        graphs.files,
+        graphs.tensors,
+        [*described, *(weight_files(path) if torch_weights else [])],
+        layers=graphs.layers,
+        heads=heads or graphs.heads,
+        kv_heads=graphs.kv_heads,
+        kv_values_per_token=graphs.kv_values_per_token,
+        torch_weights=torch_weights,
+        **fields,
     )
 
 
@@ -260,26 +297,19 @@ def _of_onnxruntime_genai(folder: Path, source: str) -> GenerativeModel:
             f"{source} cannot be read: its {_GENAI_CONFIG} names a vocabulary of {vocabulary}, "
             f"and {file.name} has {graphs.vocabulary}."
         )
-    groups = _groups(graphs.tensors)
-    torch_weights = _has_torch_weights(folder)
-    described = [folder / "config.json", *weight_files(folder)] if torch_weights else []
-    return GenerativeModel(
-        kind="onnxruntime-genai",
-        source=source,
-        path=str(folder),
-        digest=files_digest([folder / _GENAI_CONFIG, *described, *graphs.files]),
-        size_bytes=sum(file.stat().st_size for file in graphs.files),
+    described = [folder / _GENAI_CONFIG]
+    if _has_torch_weights(folder):
+        described.append(folder / "config.json")
+    return _of_decoders(
+        "onnxruntime-genai",
+        source,
+        folder,
+        graphs,
+        described,
+        _number(decoder, "heads"),
         architecture=str(model.get("type") or "decoder"),
-        parameters=sum(group.parameters for group in groups),
-        layers=graphs.layers,
-        heads=_number(decoder, "heads") or graphs.heads,
-        kv_heads=graphs.kv_heads,
-        kv_values_per_token=graphs.kv_values_per_token,
         context=context,
         vocabulary=vocabulary,
-        precision=_main_type(groups),
-        tensors=groups,
-        torch_weights=torch_weights,
     )
 
 
@@ -333,24 +363,20 @@ def _of_openvino_genai(folder: Path, source: str) -> GenerativeModel:
             f"{source} cannot generate: its {graph.name} keeps no keys and values. Export it for the task "
             "text-generation-with-past."
         )
-    groups = _groups(ir.tensors)
-    files = [graph, graph.with_suffix(".bin")]
-    return GenerativeModel(
-        kind="openvino-genai",
-        source=source,
-        path=str(folder),
-        digest=files_digest([folder / "config.json", *files]),
-        size_bytes=sum(file.stat().st_size for file in files),
+    return _frame(
+        "openvino-genai",
+        source,
+        folder,
+        [graph, graph.with_suffix(".bin")],
+        ir.tensors,
+        [folder / "config.json"],
         architecture=architecture,
-        parameters=sum(group.parameters for group in groups),
         layers=_needed(text, "layers", source),
         heads=_needed(text, "heads", source),
         kv_heads=max(heads for heads, _ in ir.states),
         kv_values_per_token=sum(heads * size for heads, size in ir.states),
         context=_needed(text, "context", source),
         vocabulary=_needed(text, "vocabulary", source),
-        precision=_main_type(groups),
-        tensors=groups,
     )
 
 
@@ -373,32 +399,22 @@ def _of_graphs(path: Path, source: str) -> GenerativeModel:
     vocabulary = graphs.vocabulary or _number(text, "vocabulary")
     if vocabulary is None:
         raise BadInput(f"{source} cannot be read: neither its output logits nor a config.json has a vocabulary.")
-    groups = _groups(graphs.tensors)
     encoder = None
     if graphs.takes:
         takes = cast(Literal["tokens", "samples", "features"], graphs.takes)
         encoder = _encoder(home, config, takes, graphs.encoder_parameters, source, graphs.bands)
     usual = "encoder–decoder" if encoder else "decoder"
-    torch_weights = path.is_dir() and _has_torch_weights(path)
-    described = [*([home / "config.json"] if config else []), *(weight_files(path) if torch_weights else [])]
-    return GenerativeModel(
-        kind="ort" if graphs.is_ort else "onnx",
-        source=source,
-        path=str(path),
-        digest=files_digest([*described, *graphs.files]),
-        size_bytes=sum(file.stat().st_size for file in graphs.files),
+    return _of_decoders(
+        "ort" if graphs.is_ort else "onnx",
+        source,
+        path,
+        graphs,
+        [home / "config.json"] if config else [],
+        _number(text, "heads"),
         architecture=_architecture(config) or f"{usual} with past and present",
-        parameters=sum(group.parameters for group in groups),
-        layers=graphs.layers,
-        heads=_number(text, "heads") or graphs.heads,
-        kv_heads=graphs.kv_heads,
-        kv_values_per_token=graphs.kv_values_per_token,
         context=_number(text, "context"),
         vocabulary=vocabulary,
-        precision=_main_type(groups),
-        tensors=groups,
         encoder=encoder,
-        torch_weights=torch_weights,
     )
 
 
@@ -445,11 +461,11 @@ def _forced_tokens(generation: Config) -> tuple[int, ...]:
     try:
         if "lang_to_id" in generation:
             language = generation["lang_to_id"].get("<|en|>")
-            told = [language, generation["task_to_id"]["transcribe"], generation.get("no_timestamps_token_id")]
+            tokens = [language, generation["task_to_id"]["transcribe"], generation.get("no_timestamps_token_id")]
         else:
             forced = [token for _, token in generation.get("forced_decoder_ids") or ()]
-            told = forced or [generation.get("no_timestamps_token_id")]
-        return tuple(int(token) for token in told if token is not None)
+            tokens = forced or [generation.get("no_timestamps_token_id")]
+        return tuple(int(token) for token in tokens if token is not None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"generation_config.json cannot be read: it is damaged ({error}).") from error
 
@@ -505,29 +521,3 @@ def _read_config(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadInput(f"{file} is not a configuration.")
     return content
-
-
-@confined(reads=["path"])
-def _read_safetensors(path: Path) -> list[tuple[str, str, int, int]]:
-    """The name, the type, the parameters and the bytes of every tensor; each lies within the file."""
-    whole = path.stat().st_size
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > min(_LONGEST_HEADER, whole):
-                raise ValueError("its header is longer than the file")
-            header: Mapping[str, Any] = json.loads(file.read(length))
-        found = []
-        for name, tensor in header.items():
-            if name == "__metadata__":
-                continue
-            parameters = 1
-            for dim in tensor["shape"]:
-                parameters *= int(dim)
-            begin, end = tensor["data_offsets"]
-            if 8 + length + end > whole:
-                raise ValueError("a tensor lies beyond its end")
-            found.append((name, str(tensor["dtype"]), parameters, int(end - begin)))
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{path} cannot be read: it is cut off or damaged ({error}).") from error
-    return found

@@ -159,14 +159,14 @@ def _list_files(hub: Any, repo_id: str) -> tuple[list[str], bool]:
         if not _offline(error.__cause__):
             raise
         folder = _repository_folder(repo_id)
-        here = [
+        cached = [
             path
             for path in folder.rglob("*")
             if path.is_file() and ".cache" not in path.parts[len(folder.parts) :]
         ]
-        if not here:
+        if not cached:
             raise
-        return [path.relative_to(folder).as_posix() for path in here], True
+        return [path.relative_to(folder).as_posix() for path in cached], True
 
 
 def _choose_file(repo_id: str, wanted_file: str, files: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, Damaged
-from inferlab.model.confined import confined
+from inferlab.model.confined import confined, damaged
 from inferlab.model.shapes import batch_axis
 from inferlab.records import Model
 
@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 def read_onnx(path: Path, source: str) -> Model:
     """Read what a model is: its inputs, outputs, weights and precision."""
     from inferlab.model import describe
-    from inferlab.model.weights import external_files, list_weights, zero_fraction
+    from inferlab.model.onnx_graph import external_files, list_weights, zero_fraction
 
     content = _content(path)
     proto = _parse(path, content)
@@ -63,7 +63,7 @@ def read_onnx(path: Path, source: str) -> Model:
 @confined(reads=["path"])
 def digest_of(path: Path) -> str:
     """The digest of an ONNX file as `read_onnx` gives it, without a look at its weights."""
-    from inferlab.model.weights import external_files
+    from inferlab.model.onnx_graph import external_files
 
     content = _content(path)
     return files_digest(external_files(_parse(path, content), path.parent, path), content)
@@ -77,7 +77,7 @@ def parse_onnx(path: Path) -> ModelProto:
 @confined(reads=["path"])
 def data_locations(path: Path) -> list[str]:
     """The names of the files in which an ONNX file keeps weights, each checked to be there and long enough."""
-    from inferlab.model.weights import external_files, external_names
+    from inferlab.model.onnx_graph import external_files, external_names
 
     proto = parse_onnx(path)
     external_files(proto, path.parent, path)
@@ -190,11 +190,6 @@ def _parse(path: Path, content: bytes) -> ModelProto:
     except Damaged as error:
         raise damaged(path, error) from error
     return proto
-
-
-def damaged(path: Path, error: Exception) -> BadInput:
-    """What is said of an ONNX file that holds what cannot be."""
-    return BadInput(f"The ONNX file {path} is damaged and cannot be read: {error}. Download or export it again.")
 
 
 def _cut_off(path: Path, content: bytes) -> str:

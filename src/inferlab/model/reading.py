@@ -1,4 +1,4 @@
-"""A model by its source: found, told of what kind it is, and read for what it is."""
+"""A model by its source: found or (the built-in ones) made, told of what kind it is, and read for what it is."""
 
 from __future__ import annotations
 
@@ -14,20 +14,42 @@ from pathlib import Path
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.model import demo
+from inferlab.files import whole_file
 from inferlab.model.confined import confined
 from inferlab.model.download import fetch
 from inferlab.model.hub import fetch_onnx, resolve_stub
 from inferlab.model.onnx_file import files_digest, read_onnx
-from inferlab.model.shape_search import with_fitted_shapes
-from inferlab.model.shapes import open_inputs
-from inferlab.records import Kind, Listener, Model, TensorSpec, engine_name, ignore
+from inferlab.model.shapes import open_inputs, with_fitted_shapes
+from inferlab.records import Event, Kind, Listener, Model, TensorSpec, engine_name, ignore
+from inferlab.settings import cache_folder
 from inferlab.worker import OPENVINO, TORCH, Launch, Worker
 
 _TORCH_ENDINGS = frozenset({".pt", ".pth", ".pt2", ".torchscript", ".ts"})
 # Weights that inferlab quantised; transformers, and so an export, does not load them.
 _INT8_WEIGHTS = "model.int8.safetensors"
 _NOT_FOR_FOLDERS = frozenset({"onnxruntime", "openvino", "mnn", "deepsparse", "executor", "llamacpp"})
+# In the file names of the cache, so that a changed model never hides behind its older file.
+# 1: the first.
+_DEMO_VERSION = 1
+_DATA = Path(__file__).parent / "data"
+#: Every built-in model, with what it is. Only `digits` is trained.
+DEMOS: dict[str, str] = {
+    "mlp": "a perceptron of 64, 64 and 10 units: a few µs, mostly the engine's cost of a call",
+    "mlp_medium": "a perceptron of 256, 256, 128, 128 and 10 units: about 15 µs on one core",
+    "mobilenet_v1": "MobileNetV1 1.0 at 224 × 224: 4.2 million parameters",
+    "mobilenet_v2": "MobileNetV2 1.0 at 224 × 224: 3.5 million parameters",
+    "resnet50": "ResNet-50 at 224 × 224: 25.5 million parameters",
+    "bert_base": "BERT-base, uncased: 12 layers of 768 units, 109 million parameters",
+    "bert_3layer": "a BERT of 3 layers of 384 units: 17.4 million parameters",
+    "digits": "a small CNN trained on scikit-learn's digits, with its held-back data",
+}
+#: Those that generate tokens (inferlab generate), in 32 bits: GGUF files, and folders with ONNX and safetensors.
+GENERATIVE_DEMOS: dict[str, str] = {
+    "llama": "a Llama of 6 layers of 288 units: 15.2 million parameters",
+    "llama_tiny": "a Llama of 2 layers of 64 units: 0.1 million parameters",
+    "bart": "an encoder–decoder (BART) of 3 and 3 layers of 256 units: 11.3 million parameters",
+    "bart_tiny": "a BART of 2 and 2 layers of 64 units: 0.2 million parameters",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +70,7 @@ def locate(source: str, listener: Listener = ignore) -> LocatedModel:
     if prefix == "zoo":
         return _file(resolve_stub(source, listener))
     if prefix == "demo":
-        return _file(demo.build(source.removeprefix("demo:"), listener))
+        return _file(build_demo(source.removeprefix("demo:"), listener))
     return _path(source)
 
 
@@ -59,7 +81,7 @@ def _path(source: str) -> LocatedModel:
         path = Path(source).expanduser()
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        hint = f" Did you mean demo:{source}?" if source in (*demo.NAMES, *demo.GENERATIVE) else ""
+        hint = f" Did you mean demo:{source}?" if source in (*DEMOS, *GENERATIVE_DEMOS) else ""
         raise BadInput(f"There is no file or folder {source!r}.{hint}") from None
     except (OSError, ValueError, RuntimeError) as error:
         raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
@@ -271,3 +293,38 @@ def tensor_spec(described: dict[str, Any]) -> TensorSpec:
     return TensorSpec(
         described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
     )
+
+
+def build_demo(name: str, listener: Listener = ignore) -> Path:
+    """Make a built-in model, unless it is in the cache already, and return its file or folder."""
+    if name not in DEMOS and name not in GENERATIVE_DEMOS:
+        raise BadInput(
+            f"There is no built-in model '{name}'. There are: {', '.join((*DEMOS, *GENERATIVE_DEMOS))}."
+        )
+    if name == "digits":
+        return _DATA / "digits.onnx"
+    ending = "" if name.startswith("bart") else ".gguf" if name in GENERATIVE_DEMOS else ".onnx"
+    path = cache_folder() / "demo" / f"{name}-v{_DEMO_VERSION}{ending}"
+    if path.exists():
+        return path
+    listener(Event("build", {"model": name}, 0.0))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name in GENERATIVE_DEMOS:
+            from inferlab.model import demo_generative
+
+            demo_generative.write(name, path)
+        else:
+            from inferlab.model import demo_networks
+
+            with whole_file(path) as file:
+                file.write(demo_networks.make(name).SerializeToString())
+    except OSError as error:
+        raise BadInput(f"demo:{name} cannot be stored in {path.parent}: {error.strerror or error}.") from error
+    listener(Event("build", {"model": name}, 1.0))
+    return path
+
+
+def digits_data() -> Path:
+    """The held-back digits, as an .npz with `image` for the model and the true `labels`."""
+    return _DATA / "digits.npz"

@@ -13,8 +13,17 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from inferlab.errors import Damaged
-from inferlab.model.onnx_graph import Body, all_nodes, all_tensors, bodies, subgraphs, type_name
-from inferlab.model.weights import bit_width, tensor_bytes
+from inferlab.model.onnx_graph import (
+    Body,
+    all_nodes,
+    all_tensors,
+    bit_width,
+    bodies,
+    subgraphs,
+    tensor_bytes,
+    type_name,
+    value_field,
+)
 
 #: Nodes, and bytes of them, that a model may have once its functions are inlined.
 MOST_NODES = 250_000
@@ -140,15 +149,8 @@ def _stored_values(tensor: TensorProto, kind: str) -> tuple[int, int] | None:
         return held_bytes // width if held_bytes != needed_bytes else count, count
     packed = 8 // (bit_width(kind) or 8) if (bit_width(kind) or 8) < 8 else 1
     needed = -(-count // packed)
-    if kind in ("FLOAT", "COMPLEX64"):
-        return len(tensor.float_data), needed * (2 if kind == "COMPLEX64" else 1)
-    if kind in ("DOUBLE", "COMPLEX128"):
-        return len(tensor.double_data), needed * (2 if kind == "COMPLEX128" else 1)
-    if kind == "INT64":
-        return len(tensor.int64_data), needed
-    if kind in ("UINT32", "UINT64"):
-        return len(tensor.uint64_data), needed
-    return len(tensor.int32_data), needed
+    held = len(getattr(tensor, value_field(kind)[0]))
+    return held, needed * (2 if kind.startswith("COMPLEX") else 1)
 
 
 def _check_node(node: NodeProto, opsets: dict[str, int], functions: dict[_Key, FunctionProto]) -> None:

@@ -15,16 +15,14 @@ from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.confined import confined
 from inferlab.model.datasets import Data
 from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
-from inferlab.model.onnx_graph import all_tensors
-from inferlab.model.weights import data_place, external_files
+from inferlab.model.onnx_graph import all_tensors, data_place, external_files
 from inferlab.optimizing import recipe_yaml
 from inferlab.optimizing.changes import changed_layers, fell_short
 from inferlab.profiling.copies import distance_between
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Finding, Listener, Model, ignore
 from inferlab.records.optimization import ChangedLayer, Distance, Recipe
-from inferlab.transform.apply import apply_recipe
-from inferlab.transform.copies import stamp
+from inferlab.transform.copies import apply_recipe, stamp
 
 #: Under this name the recipe stands in the model's metadata.
 METADATA_KEY = "inferlab.recipe"

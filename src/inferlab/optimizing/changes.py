@@ -10,7 +10,7 @@ from inferlab.model.datasets import Data
 from inferlab.model.describe import precision_name
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import parse_onnx
-from inferlab.model.weights import list_weights, packed_weights, zero_counts
+from inferlab.model.onnx_graph import list_weights, packed_weights, zero_counts
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model
 from inferlab.records.optimization import ChangedLayer, Recipe

@@ -16,7 +16,7 @@ from inferlab.errors import BadInput
 from inferlab.model.confined import confined
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
-from inferlab.model.weights import element_count, list_weights, stored_values
+from inferlab.model.onnx_graph import element_count, list_weights, stored_values
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model

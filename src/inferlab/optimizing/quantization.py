@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.errors import BadInput, EngineFailed, EngineRefused
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.model.datasets import ITEMS, Data, load_data
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.optimizing.levels import not_quantized
 from inferlab.profiling.loss import evaluate, layers_to_prune, weight_elements
 from inferlab.records import Event, Finding, Listener, Model, Shape
 from inferlab.records.optimization import Quantization, Recipe
-from inferlab.transform.apply import MOST_CALIBRATION_ITEMS, inputs_for
+from inferlab.transform.copies import MOST_CALIBRATION_ITEMS, inputs_for
 from inferlab.transform.quantize import needs_reduced_range, quantize
 
 _DIGITS = "demo:digits"
@@ -72,7 +72,7 @@ def data_name(recipe: Recipe, data_file: str | None) -> str | None:
 
 
 def _file(name: str) -> str:
-    return str(demo.digits_data()) if name == _DIGITS else name
+    return str(reading.digits_data()) if name == _DIGITS else name
 
 
 def _digest(name: str) -> str:

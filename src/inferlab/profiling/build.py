@@ -32,7 +32,7 @@ from inferlab.records.profile import (
     Profile,
     Verified,
 )
-from inferlab.transform.apply import apply_recipe
+from inferlab.transform.copies import apply_recipe
 from inferlab.version import __version__
 
 # About what a loss profile may take where the user has no data of his own, and what a core computes in a second.

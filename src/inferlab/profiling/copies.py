@@ -24,7 +24,7 @@ from inferlab.profiling.options import Request
 from inferlab.records import Event, Finding, Listener, Model, Shape, ignore
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
 from inferlab.records.profile import ChangedCopy, Layer, LossMetric, OtherEngine, PerformanceProfile, level_key
-from inferlab.transform.apply import MOST_CALIBRATION_ITEMS, apply_recipe
+from inferlab.transform.copies import MOST_CALIBRATION_ITEMS, apply_recipe
 from inferlab.transform.prune import prune
 from inferlab.transform.quantize import needs_reduced_range
 

@@ -17,8 +17,7 @@ from onnx import ModelProto
 from inferlab.model import structure
 from inferlab.model.confined import confined
 from inferlab.model.flops.costs import NodeCost
-from inferlab.model.flops.operators import RANDOM
-from inferlab.model.onnx_graph import all_nodes
+from inferlab.model.onnx_graph import RANDOM, all_nodes
 
 # They tell of shapes, which are fixed: engines compute them, and what follows from them, beforehand.
 _OF_SHAPES = {"Shape", "Size"}

@@ -17,7 +17,7 @@ from inferlab.model.confined import confined
 from inferlab.model.datasets import Data
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
-from inferlab.model.weights import list_weights, stored_values
+from inferlab.model.onnx_graph import list_weights, stored_values
 from inferlab.profiling.pruning_trials import Sums, TrialResults, run_trials
 from inferlab.records import Event, Finding, Listener, Model, ignore
 from inferlab.records.profile import LEVELS, LossLayer, LossProfile, level_key
@@ -167,7 +167,7 @@ def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = N
     threads = num_cores or machine.usable_cores()
     arguments.update(dense=dense.path, changed=changed.path, threads=threads)
     cpus = machine.choose_cpus(threads, "core")
-    answer = run_task(ONNXRUNTIME, "evaluate", arguments, blocks, timeout_s(_PATIENCE_S), cpus)
+    answer = run_task(ONNXRUNTIME, "onnx_files.evaluate", arguments, blocks, timeout_s(_PATIENCE_S), cpus)
     power = relative_power(answer["changes"], answer["powers"])
     broken = answer["changes"] is None
     if data.labels is None:

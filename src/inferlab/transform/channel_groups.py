@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto
 
-from inferlab.model.onnx_graph import OnnxGraph, attribute, bodies, label, type_name
-from inferlab.model.weights import FLOATS
+from inferlab.model.onnx_graph import FLOATS, OnnxGraph, attribute, bodies, label, type_name
 from inferlab.records import Shape
 
 Array = np.ndarray[Any, Any]
@@ -72,11 +71,11 @@ class Groups:
             self.hold(other, reason)
             return
         for first, second in zip(layout, other, strict=True):
-            root, gone = self.find(first.group), self.find(second.group)
-            if root != gone:
-                self._parents[gone] = root
-                if gone in self._reasons:
-                    self._reasons.setdefault(root, self._reasons[gone])
+            root, merged = self.find(first.group), self.find(second.group)
+            if root != merged:
+                self._parents[merged] = root
+                if merged in self._reasons:
+                    self._reasons.setdefault(root, self._reasons[merged])
 
     def reason(self, group: int) -> str:
         """Why a group is held; empty where it is not."""

@@ -71,18 +71,18 @@ def _conv(trail: ChannelTrace, node: NodeProto) -> None:
         raise Unclear(f"the weight of {label(node)} has no kernel")
     if groups == 1:
         trail.sum_over(weight, 1, source)
-        made = trail.make(node, weight, 0, 1)
+        layout = trail.make(node, weight, 0, 1)
     elif weight.dims[1] == 1 and weight.dims[0] % groups == 0:
         if source is None:
             raise Unclear("a convolution of each channel on its own follows channels that are not removed")
-        made = repeated(source, weight.dims[0] // groups)
-        trail.lose(weight, 0, made)
-        trail.followers.append((weight.name, made))
+        layout = repeated(source, weight.dims[0] // groups)
+        trail.lose(weight, 0, layout)
+        trail.followers.append((weight.name, layout))
         trail.group_counts.append((node, source))
-        trail.values[node.output[0]] = {1: made}
+        trail.values[node.output[0]] = {1: layout}
     else:
         raise Unclear(f"{label(node)} is a convolution in {groups} groups")
-    trail.vector(node, 2, made)
+    trail.vector(node, 2, layout)
     trail.read(node, 1, 2)
 
 
@@ -144,7 +144,7 @@ def _elementwise(trail: ChannelTrace, node: NodeProto) -> None:
 
 def _met(trail: ChannelTrace, node: NodeProto, axis: int, rank: int) -> Layout:
     """What an axis of the output is, joined over all inputs that have it."""
-    met: Layout | None = None
+    layout_here: Layout | None = None
     size = trail.shape(node.output[0])[axis]
     for name in filter(None, node.input):
         operand = trail.operand(name)
@@ -152,11 +152,11 @@ def _met(trail: ChannelTrace, node: NodeProto, axis: int, rank: int) -> Layout:
         own = axis - rank + len(shape)
         layout = trail.axes_of(name).get(own)
         if layout is not None and shape[own] == size:
-            met = layout if met is None else met
-            trail.groups.join(met, layout)
+            layout_here = layout if layout_here is None else layout_here
+            trail.groups.join(layout_here, layout)
         elif layout is not None:
             raise Unclear(f"its single channel is spread by {label(node)}")
-    assert met is not None
+    assert layout_here is not None
     for name in filter(None, node.input):
         operand = trail.operand(name)
         shape = operand.dims if operand else trail.shape(name)
@@ -165,8 +165,8 @@ def _met(trail: ChannelTrace, node: NodeProto, axis: int, rank: int) -> Layout:
             continue
         if operand is None:
             raise Unclear(f"its channels meet others in {label(node)} that are not followed")
-        trail.lose(operand, own, met)
-    return met
+        trail.lose(operand, own, layout_here)
+    return layout_here
 
 
 def _norm(trail: ChannelTrace, node: NodeProto) -> None:
@@ -201,14 +201,14 @@ def _along_an_axis(trail: ChannelTrace, node: NodeProto) -> None:
 def _reduce(trail: ChannelTrace, node: NodeProto) -> None:
     """A sum or the like over other axes."""
     rank = len(trail.shape(node.input[0]))
-    given = _integers(trail, node, 1, attribute(node, "axes", attribute(node, "axis", None)))
-    gone = {axis % rank for axis in ([given] if isinstance(given, int) else given or range(rank))}
+    listed = _integers(trail, node, 1, attribute(node, "axes", attribute(node, "axis", None)))
+    summed = {axis % rank for axis in ([listed] if isinstance(listed, int) else listed or range(rank))}
     axes = trail.axes_of(node.input[0])
-    if gone & set(axes):
+    if summed & set(axes):
         raise Unclear(f"{label(node)} computes over all its channels")
     keeps = bool(attribute(node, "keepdims", 1))
     trail.values[node.output[0]] = {
-        axis if keeps else axis - sum(other < axis for other in gone): layout for axis, layout in axes.items()
+        axis if keeps else axis - sum(other < axis for other in summed): layout for axis, layout in axes.items()
     }
 
 
@@ -248,10 +248,10 @@ def _resize(trail: ChannelTrace, node: NodeProto, axis: int, place: int, layout:
         trail.understood[name] += 1
     if name not in trail.stored:
         raise Unclear(f"the shape that {label(node)} gives is not a constant")
-    told = int(numpy_helper.to_array(trail.stored[name]).reshape(-1)[place])
-    if told == 0 and not copied:
+    stated = int(numpy_helper.to_array(trail.stored[name]).reshape(-1)[place])
+    if stated == 0 and not copied:
         raise Unclear(f"its channels are divided by {label(node)}, such as into heads")
-    if told > 0:
+    if stated > 0:
         if trail.uses[name] > 1:
             raise Unclear(f"the shape that {label(node)} gives is also another's")
         trail.sizes.append((name, place, layout))
@@ -264,13 +264,13 @@ def _concat(trail: ChannelTrace, node: NodeProto) -> None:
     axes = {axis for name in node.input for axis in trail.axes_of(name)}
     out_axes: Axes = {}
     for axis in sorted(axes - {own}):
-        met = next(layout for name in node.input if (layout := trail.axes_of(name).get(axis)) is not None)
+        joined = next(layout for name in node.input if (layout := trail.axes_of(name).get(axis)) is not None)
         for name in node.input:
             layout = trail.axes_of(name).get(axis)
             if layout is None:
                 raise Unclear(f"its channels meet others in {label(node)} that are not followed")
-            trail.groups.join(met, layout)
-        out_axes[axis] = met
+            trail.groups.join(joined, layout)
+        out_axes[axis] = joined
     if own in axes:
         parts = [trail.axes_of(name).get(own) or _held(trail, trail.shape(name)[own]) for name in node.input]
         out_axes[own] = tuple(segment for part in parts for segment in part)
@@ -300,8 +300,8 @@ def _refuse_given_sizes(trail: ChannelTrace, node: NodeProto) -> None:
         _resize_to(trail, node)
     if node.op_type == "Slice":
         rank = len(trail.shape(node.input[0]))
-        given = _integers(trail, node, 3, attribute(node, "axes", None))
-        if given is None or {axis % rank for axis in given} & set(trail.axes_of(node.input[0])):
+        sliced = _integers(trail, node, 3, attribute(node, "axes", None))
+        if sliced is None or {axis % rank for axis in sliced} & set(trail.axes_of(node.input[0])):
             raise Unclear(f"its channels are divided by {label(node)}")
 
 
@@ -309,16 +309,16 @@ def _resize_to(trail: ChannelTrace, node: NodeProto) -> None:
     """Let the sizes that a Resize is told follow the channels."""
     name, followed = node.input[3], trail.axes_of(node.input[0])
     rank = len(trail.shape(node.input[0]))
-    told = [axis % rank for axis in attribute(node, "axes", None) or range(rank)]
-    if not set(told) & set(followed):
+    resized = [axis % rank for axis in attribute(node, "axes", None) or range(rank)]
+    if not set(resized) & set(followed):
         return
     if name not in trail.stored:
         raise Unclear(f"{label(node)} is told its channels' number")
     if trail.uses[name] > 1:
         raise Unclear(f"the sizes that {label(node)} is told are also another's")
     for axis, layout in followed.items():
-        if axis in told:
-            trail.sizes.append((name, told.index(axis), layout))
+        if axis in resized:
+            trail.sizes.append((name, resized.index(axis), layout))
 
 
 def _integers(
@@ -332,7 +332,7 @@ def _integers(
 
 
 def _shape(trail: ChannelTrace, _: NodeProto) -> None:
-    """A shape that is asked for while the model runs is right by ittrail."""
+    """A shape that is asked for while the model runs is right by itself."""
 
 
 def _kept_together(before: Shape, axis: int, after: Shape) -> tuple[int, int] | None:

@@ -13,8 +13,7 @@ from onnx import GraphProto, ModelProto, TensorProto, defs, helper
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx
-from inferlab.model.onnx_graph import all_tensors, bodies, constant_tensor, fed_inputs
-from inferlab.model.weights import element_count, tensor_bytes
+from inferlab.model.onnx_graph import all_tensors, bodies, constant_tensor, element_count, fed_inputs, tensor_bytes
 from inferlab.records import Event, Listener, Model, ignore
 from inferlab.transform.copies import LARGE_BYTES, Copy, bring_in, target_of, write
 from inferlab.worker import ONNXRUNTIME, run_task, timeout_s
@@ -83,12 +82,12 @@ def _light(proto: ModelProto, original: Path) -> tuple[ModelProto, set[str]]:
     large = {tensor.name: tensor for tensor in graph.initializer if _is_weight(tensor)}
     shapes = [(tensor.name, tensor.data_type, tensor.dims) for tensor in large.values()]
     shapes += [(sparse.values.name, sparse.values.data_type, sparse.dims) for sparse in graph.sparse_initializer]
-    kept = [tensor for tensor in graph.initializer if tensor.name not in large]
+    small = [tensor for tensor in graph.initializer if tensor.name not in large]
     for field in ("input", "initializer", "sparse_initializer"):
         graph.ClearField(field)
     graph.input.extend(fed)
     graph.input.extend(helper.make_tensor_value_info(*shape) for shape in shapes)
-    graph.initializer.extend(kept)
+    graph.initializer.extend(small)
     outside = sum(
         tensor_bytes(tensor) for tensor in all_tensors(light) if tensor.data_location == TensorProto.EXTERNAL
     )
@@ -134,7 +133,7 @@ def _is_weight(tensor: TensorProto) -> bool:
 def _optimise(light: Path, out: Path, model: Model) -> None:
     arguments = {"model": str(light), "out": str(out)}
     try:
-        run_task(ONNXRUNTIME, "clean_up", arguments, patience_s=timeout_s(_PATIENCE_S))
+        run_task(ONNXRUNTIME, "onnx_files.clean_up", arguments, patience_s=timeout_s(_PATIENCE_S))
     except BadInput as error:
         raise EngineRefused(
             f"{model.source} cannot be cleaned up. {error} Optimise it without the clean-up."

@@ -1,13 +1,14 @@
-"""A changed copy of a model: its record, and how its files come to stand in a folder, whole or not at all."""
+"""Changed copies of a model: how their files come to stand in a folder, whole or not at all; all of a recipe."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import ModelProto, TensorProto
@@ -16,13 +17,25 @@ from inferlab.child.pruning import count_nan
 from inferlab.errors import BadInput
 from inferlab.files import new_folders, whole_file
 from inferlab.model.confined import confined
+from inferlab.model.datasets import Data, generate_data
 from inferlab.model.onnx_file import parse_onnx, read_onnx
-from inferlab.model.onnx_graph import all_tensors, type_name
-from inferlab.model.weights import FLOATS, external_files, list_weights, stored_values
-from inferlab.records import Model
+from inferlab.model.onnx_graph import (
+    FLOATS,
+    all_tensors,
+    external_files,
+    list_weights,
+    put_values,
+    stored_values,
+    type_name,
+)
+from inferlab.records import Event, Listener, Model
+from inferlab.records.optimization import CHANNEL, Quantization, Recipe
 
 # Protobuf holds no more than 2 GB in one message.
 LARGE_BYTES = 1_500_000_000
+#: Of the user's data, so many items are enough to find ranges on where nobody says.
+MOST_CALIBRATION_ITEMS = 128
+_UNUSED = "nothing used it, so the clean-up removed it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +76,8 @@ def write(proto: ModelProto, original: Path, target: Path, what: str) -> Model:
             beside.parent.mkdir(parents=True, exist_ok=True)
             with file.open("rb") as source, whole_file(beside) as copy:
                 shutil.copyfileobj(source, copy, 1 << 22)
-        with whole_file(target) as made:
-            made.write(proto.SerializeToString())
+        with whole_file(target) as file_out:
+            file_out.write(proto.SerializeToString())
     return read_onnx(target, str(target))
 
 
@@ -72,10 +85,7 @@ def bring_in(proto: ModelProto, original: Path) -> None:
     """Take what the tensors of a model have in other files into the graph itself."""
     for tensor in all_tensors(proto):
         if tensor.data_location == TensorProto.EXTERNAL:
-            content = stored_values(tensor, original.parent).tobytes()
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            tensor.raw_data = content
+            put_values(tensor, stored_values(tensor, original.parent).tobytes())
 
 
 def save(proto: ModelProto, path: Path) -> None:
@@ -139,3 +149,128 @@ def stamp(model: Model, folder: Path, metadata: Mapping[str, str]) -> Model:
     for key, value in metadata.items():
         proto.metadata_props.add(key=key, value=value)
     return write(proto, Path(model.path), target, "finished")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedRecipe(Copy):
+    """What a recipe made of a model."""
+
+    #: The model after pruning, which still has the original's names.
+    pruned: Model
+
+
+def apply_recipe(
+    model: Model,
+    recipe: Recipe,
+    data: Data,
+    work: Path,
+    listener: Listener,
+    meanwhile: Callable[[], object] | None = None,
+) -> AppliedRecipe:
+    """Do what a recipe says that names every weight with its level; files stay in the folder `work`.
+
+    `data` is what ranges are found on where the recipe does not say how its inputs were generated. `meanwhile` is
+    called while a child quantises.
+
+    The clean-up comes first: it leaves the weights as they are, and a graph without detours is one through which
+    channels can be followed and whose operators a quantiser knows. Quantising comes last: its ranges are those of
+    the weights that are left, and a zero stays a zero in INT8, while weights that were rounded to a few values
+    could not be put in an order any more.
+    """
+    left_alone: dict[str, str] = {}
+
+    def tell(step: str, **more: object) -> None:
+        listener(Event("optimizing", {"step": step, **more}))
+
+    def progress(event: Event) -> None:
+        """Pass on how far a step is; that it begins was told."""
+        if event.fraction is not None:
+            listener(event)
+
+    def taken(copy: Copy) -> Model:
+        """A copy under the name that the user knows, for messages."""
+        left_alone.update(copy.left_alone)
+        return replace(copy.model, source=model.source)
+
+    current = model
+    if recipe.cleanup:
+        from inferlab.transform.cleanup import clean_up
+
+        tell("cleanup")
+        current = taken(clean_up(current, work / "clean", progress))
+    if recipe.pruning is not None:
+        stored = set(_weights(current))
+        levels = {name: level for name, level in recipe.pruning.layers.items() if name in stored}
+        left_alone.update(dict.fromkeys(recipe.pruning.layers.keys() - levels.keys(), _UNUSED))
+        tell("prune", layers=len(levels))
+        current = taken(_pruned(current, levels, recipe.pruning.pattern, work / "pruned", progress))
+    pruned = current
+    if recipe.quantization is not None:
+        tell("quantize", scheme=recipe.quantization.scheme)
+        # All but static are only run once on them.
+        static = recipe.quantization.scheme == "static"
+        inputs = inputs_for(recipe, model, data) if static else data.sets[:1]
+        current = taken(_quantized(current, recipe.quantization, inputs, work / "quantized", progress, meanwhile))
+    return AppliedRecipe(current, left_alone, pruned=pruned)
+
+
+def _pruned(model: Model, levels: Mapping[str, float], pattern: str, folder: Path, listener: Listener) -> Copy:
+    from inferlab.transform.prune import prune, prune_channels
+
+    if pattern == CHANNEL:
+        return prune_channels(model, levels, folder, listener)
+    return Copy(prune(model, levels, folder, pattern))
+
+
+def _quantized(
+    model: Model,
+    scheme: Quantization,
+    inputs: Sequence[Mapping[str, Any]],
+    folder: Path,
+    listener: Listener,
+    meanwhile: Callable[[], object] | None,
+) -> Copy:
+    from inferlab.transform.quantize import quantize
+
+    # What the clean-up removed need not be left out any more.
+    node_names = set(_node_names(model))
+    return quantize(
+        model,
+        inputs,
+        folder,
+        listener,
+        scheme=scheme.scheme,
+        per_channel=scheme.per_channel,
+        bits=scheme.bits,
+        exclude=[name for name in scheme.exclude if name in node_names],
+        reduce_range=scheme.reduce_range,
+        meanwhile=meanwhile,
+    )
+
+
+@confined(reads=["model"])
+def _weights(model: Model) -> list[str]:
+    """The names of all parameters."""
+    return [weight.name for weight in list_weights(parse_onnx(Path(model.path)))]
+
+
+@confined(reads=["model"])
+def _node_names(model: Model) -> list[str]:
+    """The names of the main graph's nodes, and of what they read and make."""
+    nodes = parse_onnx(Path(model.path)).graph.node
+    return sorted({name for node in nodes for name in (node.name, *node.input, *node.output)})
+
+
+def inputs_for(recipe: Recipe, model: Model, data: Data) -> list[dict[str, Any]]:
+    """The sets of inputs to find ranges on: generated ones where the recipe has their shapes, else the data's."""
+    assert recipe.quantization is not None
+    items = recipe.quantization.calibration_items or MOST_CALIBRATION_ITEMS
+    if recipe.shapes:
+        data = generate_data(model.inputs, recipe.shapes, items, recipe.seed)
+    calibration_sets: list[dict[str, Any]] = []
+    for inputs, rows in zip(data.sets, data.rows, strict=True):
+        if items <= 0:
+            break
+        calibration_sets.append(dict(inputs))
+        items -= rows
+    return calibration_sets

@@ -16,9 +16,8 @@ from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.confined import confined
 from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import parse_onnx, place_beside, read_onnx
-from inferlab.model.onnx_graph import SAME_VALUES, fed_inputs, first_output
+from inferlab.model.onnx_graph import SAME_VALUES, external_files, fed_inputs, first_output
 from inferlab.model.shapes import resolve
-from inferlab.model.weights import external_files
 from inferlab.records import Event, Listener, Model, ignore
 from inferlab.transform.copies import Copy, refuse_nan, staged, target_of
 from inferlab.worker import ONNXRUNTIME, Worker, timeout_s
@@ -140,13 +139,13 @@ def _named(proto: ModelProto) -> dict[str, str]:
     """
     graph = proto.graph
     seen: set[str] = set()
-    taken = {node.name for node in graph.node}
+    names_taken = {node.name for node in graph.node}
     named: dict[str, str] = {}
     for node in graph.node:
         if not node.name or node.name in seen:
             output = first_output(node, node.op_type)
-            node.name = _free(output, taken)
-            taken.add(node.name)
+            node.name = _free(output, names_taken)
+            names_taken.add(node.name)
             named[node.name] = output
         seen.add(node.name)
     fed = fed_inputs(graph)
@@ -166,15 +165,15 @@ def _free(name: str, taken: Iterable[str]) -> str:
 def _excluded(proto: ModelProto, exclude: Sequence[str]) -> list[str]:
     """The names of the nodes that are meant by their name, their first output or a weight that they read."""
     excluded: dict[str, None] = {}
-    for wanted in exclude:
+    for identifier in exclude:
         nodes = [
             node.name
             for node in proto.graph.node
-            if node.op_type != "Constant" and wanted in (node.name, first_output(node))
-        ] or _readers(proto, wanted)
+            if node.op_type != "Constant" and identifier in (node.name, first_output(node))
+        ] or _readers(proto, identifier)
         if not nodes:
             raise BadInput(
-                f"The model has no node and no weight '{wanted}' that could be excluded from quantising."
+                f"The model has no node and no weight '{identifier}' that could be excluded from quantising."
             )
         excluded.update(dict.fromkeys(nodes))
     return list(excluded)
@@ -207,11 +206,18 @@ def _in_child(
     if options["scheme"] != "fp16":
         # Beside the model's data files, to which it may still point.
         prepared = str(named.with_name(".prepared.onnx"))
-        steps.append((None, "quantize_onnx", {"step": "prepare", "model": str(named), "out": prepared, **options}))
-    made = {"step": "quantize", "model": prepared, "original": model.path, "out": str(out), **options, **packed}
+        steps.append((None, "quantize", {"step": "prepare", "model": str(named), "out": prepared, **options}))
+    quantizing = {
+        "step": "quantize",
+        "model": prepared,
+        "original": model.path,
+        "out": str(out),
+        **options,
+        **packed,
+    }
     steps += [
-        (0.2, "quantize_onnx", made),
-        (0.8, "check_copy", {"model": model.path, "copy": str(out), **packed}),
+        (0.2, "quantize", quantizing),
+        (0.8, "onnx_files.check_copy", {"model": model.path, "copy": str(out), **packed}),
     ]
     left_alone: dict[str, str] = {}
     launch = replace(ONNXRUNTIME, reads=(model.path,), writes=(str(named.parent), str(out.parent)))
@@ -219,7 +225,7 @@ def _in_child(
         for fraction, task, arguments in steps:
             tell(fraction)
             worker.send("task", blocks, task=task, arguments=arguments)
-            if arguments is made and meanwhile is not None:
+            if arguments is quantizing and meanwhile is not None:
                 meanwhile()
             answer = worker.wait("task").data
             left_alone.update(answer.get("left_alone", {}))

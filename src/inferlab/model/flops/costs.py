@@ -77,7 +77,7 @@ def torch_costs(
         "options": dict(options or {}),
         "arrays": heads,
     }
-    nodes = run_task(need_torch(), "torch_costs", arguments, blocks)["nodes"]
+    nodes = run_task(need_torch(), "torch_models.operator_costs", arguments, blocks)["nodes"]
     return Costs(tuple(_node(index, node) for index, node in enumerate(nodes)))
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.model import demo
+from inferlab.model import reading
 from inferlab.model.confined import in_this_process
 from inferlab.model.generative import read_generative
-from inferlab.model.gguf import read_gguf, write_gguf
+from inferlab.model.generative_files import read_gguf, write_gguf
 from inferlab.model.reading import read_model
 from inferlab.records.generation import TensorGroup
 
@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def tiny() -> Path:
-    return demo.build("llama_tiny")
+    return reading.build_demo("llama_tiny")
 
 
 def written(path: Path, metadata: dict[str, Any]) -> Path:
@@ -76,7 +76,7 @@ def test_the_built_in_model_is_the_same_each_time(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
-    assert demo.build("llama_tiny").read_bytes() == tiny.read_bytes()
+    assert reading.build_demo("llama_tiny").read_bytes() == tiny.read_bytes()
 
 
 def test_a_file_that_is_cut_off_anywhere_is_refused_in_one_sentence(tiny: Path, tmp_path: Path) -> None:

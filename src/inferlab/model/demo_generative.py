@@ -1,26 +1,99 @@
-"""A BART with seeded random weights: ONNX graphs of its encoder and its decoder, and the same weights for PyTorch.
+"""The built-in models that generate, with seeded random weights.
 
-The graphs have the inputs and outputs that exporters give them: `past_key_values.…` comes in, `present.…` leaves.
+A Llama as a GGUF file, which every engine of generation reads; and a BART: ONNX graphs of its encoder and its
+decoder, and the same weights for PyTorch. The graphs have the inputs and outputs that exporters give them:
+`past_key_values.…` comes in, `present.…` leaves.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inferlab.files import whole_file
+from inferlab.model.generative_files import write_gguf
+
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
+_LLAMA_CONTEXT = 2048
 Weights = dict[str, NDArray[np.float32]]
 #: How a decoder takes its cache: always, by a switch that says whether there is one, or not at all.
 Cache = Literal["input", "branch", "none"]
 # Positions begin behind the two that BART gave to padding.
 _OFFSET = 2
+
+
+def write(name: str, path: Path) -> None:
+    """Write the built-in model of this name to a file, or to a folder, that appears whole."""
+    if name.startswith("llama"):
+        sizes = (6, 288, 6, 6, 768, 16000) if name == "llama" else (2, 64, 4, 2, 128, 256)
+        with whole_file(path) as file:
+            _write_llama(file, *sizes)
+        return
+    shape = Shape(3, 256, 4, 1024, 8000, 1024) if name == "bart" else Shape(2, 64, 4, 128, 256, 128)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=path.parent) as scratch:
+        _write_bart(Path(scratch), shape)
+        try:
+            Path(scratch).rename(path)
+        except OSError:
+            if not path.is_dir():  # unless another process was faster
+                raise
+
+
+def _write_llama(
+    file: BinaryIO, layers: int, hidden: int, heads: int, kv_heads: int, feed_forward: int, vocabulary: int
+) -> None:
+    """Write a Llama; it has no tokenizer, because prompts are token ids."""
+    generator = np.random.default_rng(0)
+
+    def weights(rows: int, columns: int) -> NDArray[np.float32]:
+        return generator.standard_normal((rows, columns), dtype=np.float32) / np.float32(np.sqrt(columns))
+
+    size = hidden // heads
+    ones = np.ones(hidden, np.float32)
+    tensors = {"token_embd.weight": weights(vocabulary, hidden)}
+    for layer in range(layers):
+        tensors |= {
+            f"blk.{layer}.{name}.weight": value
+            for name, value in {
+                "attn_norm": ones,
+                "attn_q": weights(heads * size, hidden),
+                "attn_k": weights(kv_heads * size, hidden),
+                "attn_v": weights(kv_heads * size, hidden),
+                "attn_output": weights(hidden, heads * size),
+                "ffn_norm": ones,
+                "ffn_gate": weights(feed_forward, hidden),
+                "ffn_up": weights(feed_forward, hidden),
+                "ffn_down": weights(hidden, feed_forward),
+            }.items()
+        }
+    tensors |= {"output_norm.weight": ones, "output.weight": weights(vocabulary, hidden)}
+    metadata: dict[str, str | int | float] = {
+        "general.architecture": "llama",
+        "general.name": "inferlab demo",
+        "general.file_type": 0,
+        "llama.block_count": layers,
+        "llama.context_length": _LLAMA_CONTEXT,
+        "llama.embedding_length": hidden,
+        "llama.feed_forward_length": feed_forward,
+        "llama.attention.head_count": heads,
+        "llama.attention.head_count_kv": kv_heads,
+        "llama.rope.dimension_count": size,
+        "llama.rope.freq_base": 10000.0,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.vocab_size": vocabulary,
+        # llama.cpp: there is no tokenizer.
+        "tokenizer.ggml.model": "no_vocab",
+    }
+    write_gguf(file, metadata, tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +113,7 @@ class Shape:
         return self.hidden // self.heads
 
 
-def write(folder: Path, shape: Shape) -> None:
+def _write_bart(folder: Path, shape: Shape) -> None:
     """Write the encoder, the decoder with its switch, their configuration and the weights for PyTorch."""
     weights = random_weights(shape)
     (folder / "encoder_model.onnx").write_bytes(encoder(weights, shape).SerializeToString())
