@@ -72,7 +72,7 @@ def write_bundle(
     store: Store, entry_id: str, path: Path, with_model: bool = True, listener: Listener = ignore
 ) -> Bundle:
     """Write a benchmark of the store as a file that `open_bundle` takes, whole or not at all."""
-    stored = Lookup(store).benchmark(entry_id)
+    stored = Lookup(store).saved_benchmark(entry_id)
     plan, model = stored.benchmark.plan, stored.benchmark.model
     packed: dict[str, Packed] = {}
     if with_model and not plan.model.startswith(_MADE_HERE):
@@ -173,7 +173,7 @@ def open_bundle(
         if read_model(named, listener).digest != bundle.model_digest:
             raise BadInput(f"{named} is not the model that the bundle {path} was measured with.")
         _take_entry(store, archive)
-    stored = Lookup(store).benchmark(bundle.entry)
+    stored = Lookup(store).saved_benchmark(bundle.entry)
     if stored.benchmark.model.digest != bundle.model_digest:
         raise BadInput(f"The bundle {path} contradicts itself: its entry was measured with another model.")
     return bundle, _measurable(stored.benchmark.plan, named, places.get(_INPUTS))

@@ -47,16 +47,16 @@ class Baseline:
 def baseline_of_bundle(store: Store, path: Path, listener: Listener = ignore) -> Baseline:
     """The baseline that a bundle holds, with its model."""
     bundle, plan = open_bundle(store, path, listener=listener)
-    results = Lookup(store).results(bundle.entry)
+    results = Lookup(store).saved_results(bundle.entry)
     return _measurable(Baseline(_single(plan, str(path)), plan.engines[0], results))
 
 
 def baseline_of_entry(store: Store, entry_id: str, listener: Listener = ignore) -> Baseline:
     """A benchmark of the store; its model may be another one by now."""
     lookup = Lookup(store)
-    benchmark = lookup.benchmark(entry_id).benchmark
+    benchmark = lookup.saved_benchmark(entry_id).benchmark
     plan = _single(benchmark.plan, entry_id)
-    held = Baseline(plan, plan.engines[0], lookup.results(entry_id), entry=store.entry(entry_id))
+    held = Baseline(plan, plan.engines[0], lookup.saved_results(entry_id), entry=store.entry(entry_id))
     try:
         read_unchanged_model(benchmark, listener)
     except BadInput as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
 from inferlab.lab.executor import Executor, executor_for
+from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
 from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore, is_release
@@ -18,7 +19,6 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from collections.abc import Callable, Sequence
 
     from inferlab.lab.bisection import BisectionRequest
-    from inferlab.lab.lookup import Lookup
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.datasets import Data
     from inferlab.profiling.diff import LayerDiff
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
 __all__ = ["Lab", "read_model"]
 
 
-class Lab:
+class Lab(Lookup):
     """Runs plans on an executor, and saves what comes out in a store where it has one.
 
     Every step of a method takes as long as its plan's --timeout says at most, also those that no plan reaches.
@@ -93,21 +93,13 @@ class Lab:
             with self.executor_for(plan).sweep(plan, model, Saver(None, listener), listener, False) as sweep:
                 return tuple(sweep.planned())
 
-    @property
-    def _lookup(self) -> Lookup:
-        from inferlab.lab.lookup import Lookup
-
-        return Lookup(self._store)
-
     def resume(self, entry_id: str | None = None, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Go on with a benchmark that was cut off, by default the newest; what is done is not measured again."""
-        from inferlab.lab.lookup import drop_cut_runs, read_unchanged_model
-
-        store = self._lookup.store
+        store = self.store
         wanted = entry_id or store.last_unfinished()
         if wanted is None:
             raise BadInput(f"Nothing is unfinished in the store {store.name}. See: inferlab history")
-        stored = self._lookup.benchmark(wanted)
+        stored = self.saved_benchmark(wanted)
         plan, outcomes = stored.benchmark.plan, stored.benchmark.outcomes
         validate_plan(plan)
         model = read_unchanged_model(stored.benchmark, listener)
@@ -129,9 +121,7 @@ class Lab:
 
     def rerun(self, entry_id: str, listener: Listener = ignore, live: bool = False) -> Benchmark:
         """Measure a saved benchmark again under the same conditions, as a new entry."""
-        from inferlab.lab.lookup import read_unchanged_model
-
-        stored = self._lookup.benchmark(entry_id)
+        stored = self.saved_benchmark(entry_id)
         read_unchanged_model(stored.benchmark, listener)
         return self.benchmark(stored.benchmark.plan, listener, live)
 
@@ -194,7 +184,7 @@ class Lab:
         from inferlab.lab.comparison import Comparing, arm_labels, comparison_title
 
         labels = labels or arm_labels(a, b)
-        before = self._lookup.comparisons(entry_id) if entry_id else None
+        before = self.saved_comparisons(entry_id) if entry_id else None
         comparing = Comparing(comparison_title(a, b, labels), self.new_saver(listener, entry_id), listener, before)
         return comparing.run(
             a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen, fresh)
@@ -239,15 +229,6 @@ class Lab:
         COMPARISON["margin"].validate(margin)
         return compare_sweeps(a, b, margin)
 
-    @property
-    def store(self) -> Store:
-        """Where results are saved; refused where they are not."""
-        return self._lookup.store
-
-    def has_entry(self, name: str) -> bool:
-        """Whether a name means an entry of the store rather than a model."""
-        return self._lookup.has(name)
-
     def bisect(
         self, request: BisectionRequest, install: Callable[[str], None], listener: Listener = ignore
     ) -> Bisection:
@@ -258,18 +239,6 @@ class Lab:
         from inferlab.lab.bisection import BisectionSearch
 
         return BisectionSearch(self, request, self._store, install, listener).run()
-
-    def saved_comparison(self, entry_id: str) -> Comparison:
-        """The first comparison of an entry of the store."""
-        return self._lookup.comparisons(entry_id).results[0]
-
-    def saved_results(self, name: str) -> list[SavedResult]:
-        """All results of a benchmark that was measured before, or one of them, by its id in the store."""
-        return self._lookup.results(name)
-
-    def saved_result(self, name: str) -> SavedResult:
-        """A result that was measured before, by its id in the store."""
-        return self._lookup.result(name)
 
     def smallest_difference(self, time_s: float = 15.0, listener: Listener = ignore) -> Fact:
         """How small a difference could be seen here in one minute, from a model compared with itself."""
@@ -364,7 +333,7 @@ class Lab:
         """Go on with a generation that was cut off, by default the newest; what is done is not measured again."""
         from inferlab.lab.generation import resumed, run_generation
 
-        saved = self._lookup.generation(entry_id)
+        saved = self.saved_generation(entry_id)
         with time_limit(saved.plan.patience_s):
             return run_generation(resumed(saved, listener), self.new_saver(listener, saved.id), listener)
 
@@ -372,7 +341,7 @@ class Lab:
         """Measure a saved generation again under the same conditions, as a new entry."""
         from inferlab.lab.generation import plan_generation, run_generation
 
-        saved = self._lookup.generation(entry_id)
+        saved = self.saved_generation(entry_id)
         with time_limit(saved.plan.patience_s):
             planned = plan_generation(saved.plan, listener)
             if planned.sweep.model.digest != saved.model.digest:
@@ -423,15 +392,7 @@ class Lab:
         """Measure a saved comparison, capacity or recommendation of generation again, as a new entry."""
         from inferlab.lab.generation import rerun
 
-        return rerun(self, self._lookup.generation_result(entry_id), listener)
-
-    def is_profile(self, name: str) -> bool:
-        """Whether a name means a saved profile rather than a model."""
-        return self._lookup.is_profile(name)
-
-    def saved_profile(self, name: str) -> Profile:
-        """A profile that was made before, by its file or its id in the store."""
-        return self._lookup.profile(name)
+        return rerun(self, self.saved_generation_result(entry_id), listener)
 
     def optimize(
         self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, goal: Goal | None = None
@@ -498,10 +459,6 @@ class Lab:
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=asked.time_s)
         validate_plan(replace(plan, engines=(*plan.engines, *asked.engines)))
         return plan, self._only_job(plan, listener)
-
-    def saved_optimization(self, name: str) -> Optimization:
-        """A version that was made before, by its file or its id in the store."""
-        return self._lookup.optimization(name)
 
     @staticmethod
     def layer_diff(a: Profile, b: Profile) -> LayerDiff:

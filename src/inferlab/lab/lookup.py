@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from inferlab.errors import BadInput
-from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, saved_result
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Listener, Model, Outcome
-from inferlab.records.capacity import GenerationCapacity
-from inferlab.records.comparison import ComparisonSweep, GenerationComparison
-from inferlab.records.generation import GenerationSweep
-from inferlab.records.optimization import Optimization
-from inferlab.records.profile import Profile
-from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import BENCHMARK, Document, Stored
-from inferlab.store.formats import GENERATION, PROFILES, VERSIONS, is_file, record_of
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a benchmark looks nothing up, and loading these takes longer than all else
+    from inferlab.measure.unpaired import SavedResult
+    from inferlab.records.capacity import GenerationCapacity
+    from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison
+    from inferlab.records.generation import GenerationSweep
+    from inferlab.records.optimization import Optimization
+    from inferlab.records.profile import Profile
+    from inferlab.records.recommendation import GenerationRecommendation
     from inferlab.store.store import Store
 
 R = TypeVar("R")
@@ -41,82 +39,100 @@ def choose_result(name: str, results: Sequence[R]) -> R:
     return results[index - 1]
 
 
-@dataclass(frozen=True, slots=True)
 class Lookup:
     """What a store holds, where there is one, and files that stand for the same."""
 
-    _store: Store | None
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
 
     @property
     def store(self) -> Store:
-        """The store; refused where there is none."""
+        """Where results are saved; refused where they are not."""
         if self._store is None:
             raise BadInput(
                 "Without a store nothing was saved that could be measured again. Name one with --store."
             )
         return self._store
 
-    def benchmark(self, entry_id: str) -> Stored:
+    def has_entry(self, name: str) -> bool:
+        """Whether a name means an entry of the store, or a cell of one, rather than a model."""
+        entry_id = name.partition("#")[0]
+        known = self._store is not None and _ID.fullmatch(name) is not None and self._store.has(entry_id)
+        return known and not Path(entry_id).exists()
+
+    def saved_benchmark(self, entry_id: str) -> Stored:
         """A benchmark of the store."""
         found = self.store.get(entry_id)
         if isinstance(found, Document):
             raise BadInput(f"{found.id} is a {found.kind}, not a benchmark. See it with: inferlab show {found.id}")
         return found
 
-    def _measured(self, name: str) -> Stored:
-        """The benchmark whose results are to be compared with others."""
-        entry_id = name.partition("#")[0]
-        if str(self.store.headings([entry_id])[0].kind).startswith(GENERATION):
-            raise BadInput(f"{entry_id} is of a model that generates tokens. {COMPARE_LIVE}")
-        return self.benchmark(entry_id)
+    def saved_results(self, name: str) -> list[SavedResult]:
+        """All results of a benchmark that was measured before, or the one whose number follows a #."""
+        from inferlab.measure.unpaired import saved_result
 
-    def has(self, name: str) -> bool:
-        """Whether a name means an entry of the store, or a cell of one, rather than a model."""
-        entry_id = name.partition("#")[0]
-        known = self._store is not None and _ID.fullmatch(name) is not None and self._store.has(entry_id)
-        return known and not Path(entry_id).exists()
+        benchmark = self._measured(name)
+        if "#" in name or len(benchmark.outcomes) == 1:
+            return [self.saved_result(name)]
+        known = [saved_result(name, benchmark, outcome) for outcome in benchmark.outcomes]
+        return [result for result in known if result is not None]
 
-    def result(self, name: str) -> SavedResult:
+    def saved_result(self, name: str) -> SavedResult:
         """One result of a benchmark: its only one, or that whose number, counted from 1, follows a #."""
-        benchmark = self._measured(name).benchmark
+        from inferlab.measure.unpaired import saved_result
+
+        benchmark = self._measured(name)
         outcome = choose_result(name, benchmark.outcomes)
         result = saved_result(name, benchmark, outcome)
         if result is None:
             raise BadInput(f"{name} has no measurement: its status is {outcome.status}.")
         return result
 
-    def results(self, name: str) -> list[SavedResult]:
-        """All results of a benchmark that were measured, or the one whose number follows a #."""
-        benchmark = self._measured(name).benchmark
-        if "#" in name or len(benchmark.outcomes) == 1:
-            return [self.result(name)]
-        known = [saved_result(name, benchmark, outcome) for outcome in benchmark.outcomes]
-        return [result for result in known if result is not None]
+    def _measured(self, name: str) -> Benchmark:
+        """The benchmark whose results are to be compared with others."""
+        from inferlab.measure.unpaired import COMPARE_LIVE
+        from inferlab.store.formats import GENERATION
+
+        entry_id = name.partition("#")[0]
+        if str(self.store.headings([entry_id])[0].kind).startswith(GENERATION):
+            raise BadInput(f"{entry_id} is of a model that generates tokens. {COMPARE_LIVE}")
+        return self.saved_benchmark(entry_id).benchmark
 
     def is_profile(self, name: str) -> bool:
         """Whether a name means a saved profile rather than a model."""
-        if is_file(name):
-            return True
-        return self.has(name) and self.store.headings([name])[0].kind != BENCHMARK
+        from inferlab.store.formats import is_file
 
-    def profile(self, name: str) -> Profile:
-        """A profile, by its file or its id."""
-        if is_file(name):
-            return PROFILES.load(name)
-        return self._record(name, Profile, "a profile")
+        return is_file(name) or (self.has_entry(name) and self.store.headings([name])[0].kind != BENCHMARK)
 
-    def optimization(self, name: str) -> Optimization:
-        """An optimised version, by its file or its id."""
-        if is_file(name):
-            return VERSIONS.load(name)
-        return self._record(name, Optimization, "an optimised version")
+    def saved_profile(self, name: str) -> Profile:
+        """A profile that was made before, by its file or its id in the store."""
+        from inferlab.records.profile import Profile
+        from inferlab.store.formats import PROFILES, is_file
 
-    def comparisons(self, entry_id: str) -> ComparisonSweep:
+        return PROFILES.load(name) if is_file(name) else self._record(name, Profile, "a profile")
+
+    def saved_optimization(self, name: str) -> Optimization:
+        """A version that was made before, by its file or its id in the store."""
+        from inferlab.records.optimization import Optimization
+        from inferlab.store.formats import VERSIONS, is_file
+
+        return VERSIONS.load(name) if is_file(name) else self._record(name, Optimization, "an optimised version")
+
+    def saved_comparisons(self, entry_id: str) -> ComparisonSweep:
         """A comparison of the store."""
+        from inferlab.records.comparison import ComparisonSweep
+
         return self._record(entry_id, ComparisonSweep, "a comparison")
 
-    def generation(self, entry_id: str | None) -> GenerationSweep:
+    def saved_comparison(self, entry_id: str) -> Comparison:
+        """The first comparison of an entry of the store."""
+        return self.saved_comparisons(entry_id).results[0]
+
+    def saved_generation(self, entry_id: str | None) -> GenerationSweep:
         """A generation of the store; without an id the newest that is not finished."""
+        from inferlab.records.generation import GenerationSweep
+        from inferlab.store.formats import GENERATION
+
         if entry_id is not None:
             return self._record(entry_id, GenerationSweep, "a generation")
         for entry in self.store.history(_LOOKED_THROUGH):
@@ -126,10 +142,15 @@ class Lookup:
                     return sweep
         raise BadInput(f"No generation is unfinished in the store {self.store.name}. See: inferlab history")
 
-    def generation_result(
+    def saved_generation_result(
         self, entry_id: str
     ) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:
         """A comparison, capacity or recommendation of generation."""
+        from inferlab.records.capacity import GenerationCapacity
+        from inferlab.records.comparison import GenerationComparison
+        from inferlab.records.recommendation import GenerationRecommendation
+        from inferlab.store.formats import record_of
+
         document = self.store.get(entry_id)
         record = record_of(document) if isinstance(document, Document) else None
         if not isinstance(record, GenerationComparison | GenerationCapacity | GenerationRecommendation):
@@ -137,6 +158,8 @@ class Lookup:
         return record
 
     def _record(self, entry_id: str, kind: type[R], called: str) -> R:
+        from inferlab.store.formats import record_of
+
         document = self.store.get(entry_id)
         record = record_of(document) if isinstance(document, Document) else None
         if not isinstance(record, kind):
