@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
-from inferlab.lab.comparison import arm_plans
-from inferlab.lab.generation import concerns_tokens, generation_arms
+from inferlab.lab.comparison import arm_plans, generation_arms
+from inferlab.lab.lab import concerns_tokens
 from inferlab.lab.tracking import entry_labels
 from inferlab.machine.conditions import examine
 from inferlab.measure.queueing import parse_objective

@@ -224,7 +224,7 @@ def token_request(
     command: str, model: str, slo: str | None, values: Mapping[str, Any]
 ) -> tuple[GenerationPlan, dict[str, Any]] | None:
     """The plan and all values of a search that is about generating tokens; None where it is about other models."""
-    from inferlab.lab.generation import concerns_tokens
+    from inferlab.lab.lab import concerns_tokens
     from inferlab.options.generation import GENERATION, generation_values, make_generation_plan
 
     given = given_values(values)

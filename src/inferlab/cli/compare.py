@@ -76,7 +76,7 @@ def command(
     """Parse, compare, show."""
     from inferlab.lab.comparison import arm_plans
     from inferlab.views import flat
-    from inferlab.views.profile_tables import diff_blocks
+    from inferlab.views.profile_report import diff_blocks
 
     own = [_settings(given.pop(name)) for name in ("only_a", "only_b")]
     plans: Sequence[Plan] = ()
@@ -114,7 +114,7 @@ def _saved_results(models: Sequence[str], lab: Lab) -> tuple[list[SavedResult], 
 
 def _concerns_tokens(models: Sequence[str], chosen: dict[str, Any], own: Sequence[dict[str, Any]]) -> bool:
     """Whether the arms generate tokens."""
-    from inferlab.lab.generation import concerns_tokens
+    from inferlab.lab.lab import concerns_tokens
 
     engines = tuple(engine for values in (chosen, *own) for engine in values.get("engine", ()))
     named = [str(settings["model"]) for settings in own if "model" in settings]
@@ -125,7 +125,7 @@ def _compare_generations(
     models: Sequence[str], chosen: dict[str, Any], own: Sequence[dict[str, Any]], lab: Lab, work: Work
 ) -> GenerationComparison:
     """How fast both arms generate the same tokens."""
-    from inferlab.lab.generation import generation_arms
+    from inferlab.lab.comparison import generation_arms
     from inferlab.options.generation import generation_values
 
     values = generation_values("compare", chosen)

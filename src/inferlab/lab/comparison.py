@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -22,24 +22,41 @@ from inferlab.store.store import Store
 Compare = Callable[[Plan, Plan], Comparison]
 
 
-def arm_plans(
-    models: Sequence[str], values: Mapping[str, Any], own: Sequence[Mapping[str, Any]]
-) -> tuple[Plan, Plan]:
+Settings = Mapping[str, Any]
+
+
+def arm_plans(models: Sequence[str], values: Settings, own: Sequence[Settings]) -> tuple[Plan, Plan]:
     """Both plans: of the values that are common to them, by keyword, and those of each arm alone."""
-    engines = values["engine"]
-    if len(models) > 2:
-        raise BadInput(f"Two models are compared, not {len(models)}: {', '.join(models)}.")
-    if len(engines) > 2:
-        raise BadInput(f"Two engines are compared, not {len(engines)}: {', '.join(engines)}.")
-    arms = []
+    a, b = (make_plan(model, arm, timed=False) for model, arm in _arms(models, values, own))
+    return a, b
+
+
+def generation_arms(
+    models: Sequence[str], values: Settings, own: Sequence[Settings]
+) -> tuple[GenerationPlan, GenerationPlan]:
+    """Both plans of models that generate."""
+    from inferlab.options.generation import generation_values, make_generation_plan
+
+    for settings in own:
+        generation_values("compare", {name: value for name, value in settings.items() if name != "model"})
+    a, b = (make_generation_plan(model, arm) for model, arm in _arms(models, values, own))
+    return a, b
+
+
+def _arms(
+    models: Sequence[str], values: Settings, own: Sequence[Settings]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The model and all values of each arm."""
+    engines = values.get("engine", ())
+    for what, names in (("models", models), ("engines", engines)):
+        if len(names) > 2:
+            raise BadInput(f"Two {what} are compared, not {len(names)}: {', '.join(names)}.")
     for index, settings in enumerate(own):
-        arm = {**values, "engine": (engines[min(index, len(engines) - 1)],), **settings}
+        arm = {**values, **({"engine": (engines[min(index, len(engines) - 1)],)} if engines else {}), **settings}
         # Engine options of an arm add to the common ones.
-        pairs = (*values["engine_option"], *settings.get("engine_option", ()))
-        arm["engine_option"] = COMPARISON["engine_option"].kind.collect(pairs)
-        model = settings.get("model", models[min(index, len(models) - 1)])
-        arms.append(make_plan(model, arm, timed=False))
-    return arms[0], arms[1]
+        if pairs := (*values.get("engine_option", ()), *settings.get("engine_option", ())):
+            arm["engine_option"] = COMPARISON["engine_option"].kind.collect(pairs)
+        yield arm.pop("model", models[min(index, len(models) - 1)]), arm
 
 
 def arm_labels(a: Plan | GenerationPlan, b: Plan | GenerationPlan) -> tuple[str, str]:

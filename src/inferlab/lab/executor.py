@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from inferlab.errors import BadInput, EngineFailed, EngineHung
 from inferlab.measure.cell import check_alike, explained, measure
@@ -19,8 +21,14 @@ if TYPE_CHECKING:  # a benchmark passes through none of these
     from inferlab.measure.recommend import Search
     from inferlab.profiling.options import Request
     from inferlab.records import Capacity, Comparison, FleetRecommendation, Objective, Recommendation
+    from inferlab.records.generation import GenerationPlan
     from inferlab.records.profile import Profile
 
+C = TypeVar("C")
+P = TypeVar("P", "Plan", "GenerationPlan")
+
+# Options that name files.
+_PATHS = ("model", "input_file", "prompts_file", "audio")
 #: Of several cells only this is told, or the log would be a book.
 WORTH_TELLING = ("download", "build", "reference", "waiting", "unlocked", "unsaved", "cell", "measured")
 
@@ -120,10 +128,9 @@ class LocalSweep:
     def run(self, cells: Sequence[Cell], before: Sequence[Outcome]) -> Benchmark:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""
         outcomes = {outcome.cell.id: outcome for outcome in before}
-        waiting = [cell for cell in cells if outcomes[cell.id].status in ("pending", "cancelled")]
+        unfinished = [cell for cell in cells if outcomes[cell.id].status in ("pending", "cancelled")]
+        waiting = in_random_order(unfinished, self._plan.seed)
         self._done, self._of = len(cells) - len(waiting), len(cells)
-        # In random order, so that a machine that slows down with time does not slow down one end of the table.
-        random.Random(self._plan.seed).shuffle(waiting)  # noqa: S311  for fairness, no secret
         for cell in waiting:
             # The inputs are made again for each cell: those of all would fill the memory.
             job = make_job(self._plan, self._model, cell, self._live)
@@ -131,25 +138,20 @@ class LocalSweep:
             tell_inputs(self._plan, job, self._tell)
             known = outcomes[cell.id].runs
             runs = list(known)
-            failure: Failure | None = None
-            status: Status = "done"
-            try:
+
+            with fate(partial(explained, job)) as end:
                 for run in self._executor.measure(job, known, self._tell):
                     check_alike(known, run)
                     runs.append(run)
                     self._saver.run(cell, run)
-            except KeyboardInterrupt:
-                status = "cancelled"
-            except (BadInput, EngineFailed) as error:
-                failure, status = _failure(job, error), "failed"
-            if failure is None and any(run.interrupted for run in runs):
-                status = "cancelled"
-            outcome = Outcome(cell, status, tuple(runs), failure)
+            if end.failure is None and any(run.interrupted for run in runs):
+                end.status = "cancelled"
+            outcome = Outcome(cell, end.status, tuple(runs), end.failure)
             outcomes[cell.id] = outcome
             self._saver.finish(outcome)
             self._tell(Event("measured", {"outcome": outcome}))
             self._done += 1
-            if status == "cancelled":
+            if end.status == "cancelled":
                 break
         return Benchmark(self._plan, self._model, tuple(outcomes.values()), self._saver.id)
 
@@ -160,12 +162,46 @@ class LocalSweep:
                 self._listen(event)
         elif event.fraction is not None:
             whole = (self._done + event.fraction) / self._of
-            self._listen(dataclasses.replace(event, fraction=whole))
+            self._listen(replace(event, fraction=whole))
         elif event.code in WORTH_TELLING:
             self._listen(event)
 
 
-def _failure(job: Job, error: BadInput | EngineFailed) -> Failure:
-    if isinstance(error, BadInput):
-        return Failure("refused", explained(job, error))
-    return Failure("hung" if isinstance(error, EngineHung) else "died", str(error))
+def in_random_order(cells: Sequence[C], seed: int) -> list[C]:
+    """So that a machine that slows down with time does not slow down one end of the table."""
+    shuffled = list(cells)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311  for fairness, no secret
+    return shuffled
+
+
+@dataclass(slots=True)
+class Fate:
+    """What became of a cell."""
+
+    status: Status = "done"
+    failure: Failure | None = None
+
+
+@contextmanager
+def fate(explain: Callable[[BadInput], str] = str) -> Iterator[Fate]:
+    """What becomes of the cell that is measured inside: its failure touches no other."""
+    end = Fate()
+    try:
+        yield end
+    except KeyboardInterrupt:
+        end.status = "cancelled"
+    except BadInput as error:
+        end.status, end.failure = "failed", Failure("refused", explain(error))
+    except EngineFailed as error:
+        code: Literal["hung", "died"] = "hung" if isinstance(error, EngineHung) else "died"
+        end.status, end.failure = "failed", Failure(code, str(error))
+
+
+def with_absolute_paths(plan: P) -> P:
+    """The plan with whole paths: it may be measured again from another folder."""
+    values: dict[str, Any] = {
+        name: getattr(plan, name, None) for name in ("model", "input_file", "prompts_file", "audio")
+    }
+    paths = {name: Path(value) for name, value in values.items() if value is not None}
+    values = {name: str(path.resolve()) for name, path in paths.items() if path.exists()}
+    return replace(plan, **values)

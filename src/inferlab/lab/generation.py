@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import random
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferlab import machine
 from inferlab.engines import registry
-from inferlab.errors import BadInput, EngineFailed, EngineHung
+from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab.comparison import arm_labels
-from inferlab.lab.executor import WORTH_TELLING
+from inferlab.lab.executor import WORTH_TELLING, fate, in_random_order, with_absolute_paths
+from inferlab.measure.exploration import core_counts
 from inferlab.measure.generation.capacity import find_generation_capacity
 from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.measure.generation.comparison import GenerationComparisonJob, compare_generations
@@ -21,17 +22,14 @@ from inferlab.measure.generation.process import measure_generation
 from inferlab.measure.generation.prompts import read_prompts
 from inferlab.measure.generation.reference import GenerationJob, Prompt, make_generation_job
 from inferlab.measure.generation.stats import summarize_generation, worst_agreement
-from inferlab.model.generative import names_generative, read_generative
+from inferlab.model.generative import read_generative
 from inferlab.model.inputs import read_clip
 from inferlab.options.generation import (
     GENERATION,
     ONLY_GENERATION,
-    generation_values,
-    make_generation_plan,
-    names_tokens,
 )
 from inferlab.options.plan import COMPARISON
-from inferlab.records import Event, Failure, Listener, Status
+from inferlab.records import Event, Listener
 from inferlab.records.capacity import GenerationCapacity
 from inferlab.records.comparison import ComparedMetric, GenerationComparison
 from inferlab.records.generation import (
@@ -49,6 +47,16 @@ from inferlab.store import Saver
 
 if TYPE_CHECKING:
     from inferlab.lab.lab import Lab
+
+
+# A search spends this share of its time on the grid, and what is left on the best two where they are close.
+_GRID_SHARE = 0.6
+_LEAST_CELL_S = 0.5
+_BATCHES = (1, 2, 4, 8)
+_PROCESSES = 2
+# How far apart the best two may be to be compared in pairs.
+_CLOSE = 1.1
+_LEAST_FINAL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +84,10 @@ def plan_generation(
     cells = generation_cells(plan, model, told, clip)
     return PlannedGeneration(
         GenerationSweep(
-            with_whole_paths(plan), model, tuple(GenerationOutcome(cell, "pending") for cell in cells), told
+            with_absolute_paths(plan), model, tuple(GenerationOutcome(cell, "pending") for cell in cells), told
         ),
         prompts,
     )
-
-
-def with_whole_paths(plan: GenerationPlan) -> GenerationPlan:
-    """The plan as it can be measured again from another folder."""
-
-    def whole(path: str) -> str:
-        return str(Path(path).resolve()) if Path(path).exists() else path
-
-    file = None if plan.prompts_file is None else whole(plan.prompts_file)
-    audio = None if plan.audio is None else whole(plan.audio)
-    return replace(plan, model=whole(plan.model), prompts_file=file, audio=audio)
 
 
 def resumed(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
@@ -109,9 +106,8 @@ def run_generation(planned: PlannedGeneration, saver: Saver, listener: Listener)
     """Measure what is not done or failed yet, in random order; Ctrl-C leaves the rest pending."""
     sweep = planned.sweep
     outcomes = {outcome.cell.id: outcome for outcome in sweep.outcomes}
-    waiting = [outcome.cell for outcome in sweep.outcomes if outcome.status in ("pending", "cancelled")]
-    # In random order, so that a machine that slows down with time does not slow down one end of the table.
-    random.Random(sweep.plan.seed).shuffle(waiting)  # noqa: S311  for fairness, no secret
+    unfinished = [outcome.cell for outcome in sweep.outcomes if outcome.status in ("pending", "cancelled")]
+    waiting = in_random_order(unfinished, sweep.plan.seed)
     done = len(outcomes) - len(waiting)
 
     def saved() -> GenerationSweep:
@@ -126,88 +122,25 @@ def run_generation(planned: PlannedGeneration, saver: Saver, listener: Listener)
         if several:
             tell(Event("generation-cell", {"cell": cell, "number": number, "of": len(outcomes)}))
         runs = list(outcomes[cell.id].runs)
-        status: Status = "done"
-        failure: Failure | None = None
-        try:
+        with fate() as end:
             job = make_generation_job(sweep.plan, sweep.model, cell, planned.prompts)
             for run in measure_generation(job, runs, tell):
                 runs.append(run)
                 outcomes[cell.id] = GenerationOutcome(cell, "pending", tuple(runs))
                 saved()
-        except KeyboardInterrupt:
-            status = "cancelled"
-        except (BadInput, EngineFailed) as error:
-            failure, status = _failure(error), "failed"
-        outcomes[cell.id] = GenerationOutcome(cell, status, tuple(runs), failure)
+        outcomes[cell.id] = GenerationOutcome(cell, end.status, tuple(runs), end.failure)
         saved()
         if several:
             tell(Event("generated", {"outcome": outcomes[cell.id]}))
-        if status == "cancelled":
+        if end.status == "cancelled":
             break
     return saved()
-
-
-def _failure(error: BadInput | EngineFailed) -> Failure:
-    if isinstance(error, BadInput):
-        return Failure("refused", str(error))
-    return Failure("hung" if isinstance(error, EngineHung) else "died", str(error))
 
 
 def _worth_telling(listener: Listener) -> Listener:
     """A listener that hears of several cells only what is worth telling, or the log would be a book."""
     codes = (*WORTH_TELLING, "converting", "generation-cell", "generated")
     return lambda event: listener(event) if event.code in codes else None
-
-
-# A search spends this share of its time on the grid, and what is left on the best two where they are close.
-_GRID_SHARE = 0.6
-_LEAST_CELL_S = 0.5
-_BATCHES = (1, 2, 4, 8)
-_PROCESSES = 2
-# How far apart the best two may be to be compared in pairs.
-_CLOSE = 1.1
-_LEAST_FINAL_S = 5.0
-
-
-def concerns_tokens(models: Sequence[str], given: Mapping[str, Any], slo: str = "") -> bool:
-    """Whether a request is about generating tokens: by its models, or by the engines, options or objective given.
-
-    Refuses options and objectives of generation for a model that does not generate.
-    """
-    if any(map(names_generative, models)) or any(map(registry.only_generates, given.get("engine", ()))):
-        return True
-    named = [f"The option {name}" for name in given if name in ONLY_GENERATION]
-    named += [f"The objective '{slo}'"] if names_tokens(slo) else []
-    for model in models if named else ():
-        try:
-            read_generative(model)
-        except BadInput as error:
-            raise BadInput(f"{named[0]} is for models that generate tokens. {error}") from error
-    return bool(named)
-
-
-def generation_arms(
-    models: Sequence[str], values: Mapping[str, Any], own: Sequence[Mapping[str, Any]]
-) -> tuple[GenerationPlan, GenerationPlan]:
-    """Both plans: of the values that are common to them, by keyword, and those of each arm alone."""
-    engines = values.get("engine", ())
-    if len(models) > 2:
-        raise BadInput(f"Two models are compared, not {len(models)}: {', '.join(models)}.")
-    if len(engines) > 2:
-        raise BadInput(f"Two engines are compared, not {len(engines)}: {', '.join(engines)}.")
-    plans = []
-    for index, settings in enumerate(own):
-        generation_values("compare", {name: value for name, value in settings.items() if name != "model"})
-        arm = {**values, **({"engine": (engines[min(index, len(engines) - 1)],)} if engines else {})}
-        for name, value in settings.items():
-            arm[name] = value
-        # Engine options of an arm add to the common ones.
-        pairs = (*values.get("engine_option", ()), *settings.get("engine_option", ()))
-        if pairs:
-            arm["engine_option"] = GENERATION["engine_option"].kind.collect(pairs)
-        model = arm.pop("model", models[min(index, len(models) - 1)])
-        plans.append(make_generation_plan(model, arm))
-    return plans[0], plans[1]
 
 
 def compare_plans(
@@ -230,7 +163,7 @@ def compare_plans(
     jobs = [only_generation_job(plan_generation(plan, listener), plan) for plan in plans]
     job = GenerationComparisonJob(jobs[0], jobs[1], labels, time_s, margin, fresh=fresh)
     found = compare_generations(job, metric, listener)
-    whole = (with_whole_paths(plans[0]), with_whole_paths(plans[1]))
+    whole = (with_absolute_paths(plans[0]), with_absolute_paths(plans[1]))
     found = replace(found, plans=whole, time_s=time_s, fresh=fresh)
     saver = lab.new_saver(listener)
     about = "" if plans[0].model in labels else f"{plans[0].model}: "
@@ -278,7 +211,7 @@ def search_capacity(lab: Lab, plan: GenerationPlan, attainment: float, listener:
     planned = plan_generation(replace(plan, scenario="server", rates=(1.0,)), listener)
     job = only_generation_job(planned, plan)
     found = find_generation_capacity(job, plan.slo, attainment, planned.sweep.prompts, listener)
-    found = replace(found, plan=with_whole_paths(plan))
+    found = replace(found, plan=with_absolute_paths(plan))
     saver = lab.new_saver(listener)
     saver.record(found, f"{plan.model} {','.join(limit.text for limit in plan.slo)}")
     return replace(found, id=saver.id)
@@ -292,7 +225,7 @@ def recommend_generation(
     What the plan names limits the search. The grid is saved as a generation of its own, cell by cell.
     """
     GENERATION["time"].validate(time_s)
-    began, wanted = time.monotonic(), with_whole_paths(plan)
+    began, wanted = time.monotonic(), with_absolute_paths(plan)
     slo, plan = plan.slo, replace(plan, slo=())
     planned = _grid(plan, time_s, listener)
     sweep = run_generation(planned, lab.new_saver(listener), listener)
@@ -323,31 +256,26 @@ def recommend_generation(
 
 def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGeneration:
     """All configurations that the plan leaves open and that can run here."""
-    open_cores = plan.num_cores == (None,)
     cores: tuple[int | None, ...] = plan.num_cores
-    if open_cores:
-        most = len(plan.cpu_list) or machine.usable_cores()
-        cores = tuple(sorted({most, *(2**step for step in range(10) if 2**step <= most)}))
-        cores = (most,) if plan.cpu_list else cores
+    if cores == (None,):
+        cores = (len(plan.cpu_list),) if plan.cpu_list else core_counts(machine.usable_cores())
     batches: tuple[int | None, ...] = _BATCHES if plan.batch_sizes == (None,) else plan.batch_sizes
     engines = plan.engines or tuple(registry.generators())
     model = read_generative(plan.model, listener)
     cells: dict[str, GenerationCell] = {}
     refusals: list[str] = []
     first: PlannedGeneration | None = None
-    for engine in engines:
-        for num_cores in cores:
-            for batch in batches:
-                one = replace(plan, engines=(engine,), num_cores=(num_cores,), batch_sizes=(batch,))
-                one = replace(one, processes=plan.processes or _PROCESSES)
-                try:
-                    planned = plan_generation(one, listener, model)
-                except BadInput as error:
-                    refusals.append(str(error))
-                    continue
-                first = first or planned
-                for outcome in planned.sweep.outcomes:
-                    cells[outcome.cell.id] = outcome.cell
+    plan = replace(plan, processes=plan.processes or _PROCESSES)
+    for engine, num_cores, batch in itertools.product(engines, cores, batches):
+        choice = replace(plan, engines=(engine,), num_cores=(num_cores,), batch_sizes=(batch,))
+        try:
+            planned = plan_generation(choice, listener, model)
+        except BadInput as error:
+            refusals.append(str(error))
+            continue
+        first = first or planned
+        for outcome in planned.sweep.outcomes:
+            cells[outcome.cell.id] = outcome.cell
     if first is None:
         raise BadInput(refusals[0])
     each_s = max(_LEAST_CELL_S, _GRID_SHARE * time_s / len(cells))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.lab.executor import Executor, executor_for
+from inferlab.lab.executor import Executor, executor_for, with_absolute_paths
 from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
 from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.model.reading import read_model
@@ -16,7 +15,7 @@ from inferlab.store import Saver
 from inferlab.worker import time_limit
 
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from inferlab.lab.bisection import BisectionRequest
     from inferlab.measure.unpaired import SavedResult
@@ -78,7 +77,7 @@ class Lab(Lookup):
             model = read_model(plan.model, listener, plan.engines)
             with self.executor_for(plan).sweep(plan, model, saver, listener, live) as sweep:
                 cells = sweep.planned()
-                saver.begin(_with_absolute_paths(plan), model, cells, against)
+                saver.begin(with_absolute_paths(plan), model, cells, against)
                 return sweep.run(cells, [Outcome(cell, "pending") for cell in cells])
 
     def executor_for(self, plan: Plan) -> Executor:
@@ -468,14 +467,25 @@ class Lab(Lookup):
         return diff(a, b)
 
 
-def _with_absolute_paths(plan: Plan) -> Plan:
-    """The plan with whole paths: it may be measured again from another folder."""
+def concerns_tokens(models: Sequence[str], given: Mapping[str, Any], slo: str = "") -> bool:
+    """Whether a request is about generating tokens: by its models, or by the engines, options or objective given.
 
-    def whole(path: str) -> str:
-        return str(Path(path).resolve()) if Path(path).exists() else path
+    Refuses options and objectives of generation for a model that does not generate.
+    """
+    from inferlab.engines import registry
+    from inferlab.model.generative import names_generative, read_generative
+    from inferlab.options.generation import ONLY_GENERATION, names_tokens
 
-    data = None if plan.input_file is None else whole(plan.input_file)
-    return replace(plan, model=whole(plan.model), input_file=data)
+    if any(map(names_generative, models)) or any(map(registry.only_generates, given.get("engine", ()))):
+        return True
+    named = [f"The option {name}" for name in given if name in ONLY_GENERATION]
+    named += [f"The objective '{slo}'"] if names_tokens(slo) else []
+    for model in models if named else ():
+        try:
+            read_generative(model)
+        except BadInput as error:
+            raise BadInput(f"{named[0]} is for models that generate tokens. {error}") from error
+    return bool(named)
 
 
 def _profile_data(wanted: ProfileOptions, job: Job) -> Data | None:

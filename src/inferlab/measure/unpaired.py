@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import geometric_mean
 from typing import Any
 
@@ -33,7 +34,7 @@ CONDITIONS = {
     "thread_pinning": "pinning",
     "engine_options": "engine options",
     "inputs": "input shapes",
-    **{keyword: option.label for keyword, option in COLUMNS.items()},
+    **dict(zip(COLUMNS, map(attrgetter("label"), COLUMNS.values()), strict=True)),
 }
 #: What to do where saved generations were to be compared.
 COMPARE_LIVE = (
