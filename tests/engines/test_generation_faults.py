@@ -78,8 +78,8 @@ class CopiesFirst(LlamaCpp):
 class CountsMore(LlamaCpp):
     """Computes the first sequence of a batch alone, and hands over its token for all."""
 
-    def _decode(self, tokens, logits=True):
-        return super()._decode(tokens[:1], logits)
+    def decode(self, tokens):
+        return super().decode(tokens[:1])
 '''
 WEIGHT_BYTES = 427264
 PLAN = GenerationPlan(

@@ -79,26 +79,6 @@ def side_by_side(
     return [results[index] for index in range(len(works))]
 
 
-def in_pinned_thread(cpus: Sequence[int], work: Callable[[], Any]) -> Any:
-    """Do the work in a thread bound to these CPUs, so that the threads an engine starts are bound too."""
-    results: List[Any] = []
-    errors: List[BaseException] = []
-
-    def target() -> None:
-        try:
-            pin(cpus)
-            results.append(work())
-        except BaseException as error:  # raised again below, in the thread that asked
-            errors.append(error)
-
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
 #: Gives the next request's arrival in nanoseconds after the start, or a negative number after the last.
 Take = Callable[[], int]
 Clock = Callable[[], int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -137,9 +138,10 @@ class Session:
         engine = find(self._reference)
         if "proof" in message:
             find_name(*message["proof"])
+        versions = _versions(engine)
         return {
-            "versions": _versions(engine),
-            "missing": _missing(engine),
+            "versions": versions,
+            "missing": [package for package in engine.packages if package not in versions],
             "kinds": sorted(engine.kinds),
             "capabilities": sorted(engine.capabilities),
         }, []
@@ -173,13 +175,11 @@ class Session:
         for cpus in groups[:1] if shared else groups:
             engine = kind()
             options = _load_options(message, cpus, len(groups) if shared else 1)
-
-            def load(engine: Any = engine, options: LoadOptions = options) -> Any:
-                return engine.load(message["model"], options)
-
+            load = functools.partial(engine.load, message["model"], options)
             started = time.perf_counter()
+            # The threads that an engine starts are bound as the one that loads the model.
             alone = shared or len(groups) == 1
-            settings = load() if alone else scenarios.in_pinned_thread(cpus, load)
+            settings = load() if alone else scenarios.side_by_side([load], [cpus], [0])[0]
             load_s = load_s or time.perf_counter() - started
             # Not a copy: what an engine changes in it later is told with each slice.
             self._settings = settings if isinstance(settings, dict) else {}
@@ -411,8 +411,3 @@ def _versions(engine: Type[Engine]) -> Dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def _missing(engine: Type[Engine]) -> List[str]:
-    versions = _versions(engine)
-    return [package for package in engine.packages if package not in versions]

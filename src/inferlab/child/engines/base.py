@@ -319,14 +319,16 @@ def layer(
     }
 
 
-def times_ns(call: Callable[[], Any], seconds: float, warmup: int = WARMUP, most: int = 1 << 62) -> List[int]:
+def times_ns(
+    call: Callable[[], Any], seconds: float, warmup: int = WARMUP, least: int = _LEAST, most: int = 1 << 62
+) -> List[int]:
     """How long each call took for a while, after some to warm up."""
     clock = time.perf_counter_ns
     for _ in range(warmup):
         call()
     walls_ns: List[int] = []
     end = clock() + int(seconds * 1e9)
-    while len(walls_ns) < _LEAST or (clock() < end and len(walls_ns) < most):
+    while len(walls_ns) < least or (clock() < end and len(walls_ns) < most):
         started = clock()
         call()
         walls_ns.append(clock() - started)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import re
-import time
 from typing import Any, Callable, Dict, List, Optional
 
 from ..processes import in_fork
-from .base import BadOption, Engine, LoadOptions, Options, layer
+from .base import BadOption, Engine, LoadOptions, Options, layer, times_ns
 
 _DEPLOYMENT = '''import os
 import tempfile
@@ -138,7 +137,8 @@ class DeepSparse(Engine):
             )
         arrays = [numpy.require(inputs[name], requirements="C") for name in self._input_names]
         if self._engine is not None:
-            self._call_s = _call_s(self.bind(inputs))
+            # About what an inference takes.
+            self._call_s = max(1e-6, times_ns(self.bind(inputs), 0, warmup=1, least=1)[0] / 1e9)
             self._engine = None
         engine = _analysis(self._settings, seconds, self._call_s, imposed_sparsity)
         self._bind_caller()
@@ -227,14 +227,6 @@ _WARMUP = 3
 _LEAST = 5
 _NUMBER = re.compile(r"[_ ]\d+$")
 _SPARSE = re.compile(r"-[\d.]+%")
-
-
-def _call_s(call: Callable[[], Any]) -> float:
-    """About what an inference takes."""
-    call()
-    started = time.perf_counter()
-    call()
-    return max(1e-6, time.perf_counter() - started)
 
 
 def _analysis(settings: Dict[str, Any], seconds: float, call_s: float, imposed: Optional[float]) -> Any:

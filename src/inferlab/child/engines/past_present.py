@@ -455,7 +455,10 @@ class PastPresentEngine(Engine):
         self, model: str, options: LoadOptions, open_graph: Callable[[str, bool], Graph]
     ) -> PastPresent:
         """The graphs of a model; `open_graph` gets a file, and whether it runs token after token."""
-        parts = find_files(model)
+        try:
+            parts = find_parts(model)
+        except BadGraph as error:
+            raise BadOption("{}: {}".format(os.path.basename(model), error)) from None
         stepping = parts.with_past or parts.decoder
         graphs = {file: open_graph(file, file == stepping) for file in parts.files()}
         decoder, with_past = graphs[parts.decoder], graphs.get(parts.with_past or "")
@@ -513,11 +516,3 @@ class PastPresentEngine(Engine):
         if self._state.together is False:
             self._settings["prompt_behind_cache"] = "token by token"
         return self._state.cache_bytes() if self._caches else None
-
-
-def find_files(model: str) -> Any:
-    """The files of a model; a sentence where one is missing."""
-    try:
-        return find_parts(model)
-    except BadGraph as error:
-        raise BadOption("{}: {}".format(os.path.basename(model), error)) from None

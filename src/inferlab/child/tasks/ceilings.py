@@ -11,9 +11,6 @@ from ..engines import find
 from ..engines.base import LoadOptions, times_ns
 from ..processes import pin
 
-# The first run starts threads and touches memory for the first time.
-_FEWEST = 3
-
 
 def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
     """`what` is "model", which answers with the shortest run in ns, or "memory", with bytes a second.
@@ -77,6 +74,10 @@ def _bandwidth(arguments: Dict[str, Any]) -> float:
             works[rounds[0]][0](source, target)
             barrier.wait()
 
+    def turn() -> None:
+        barrier.wait()
+        barrier.wait()
+
     streams = [threading.Thread(target=stream, args=(number,), daemon=True) for number in range(threads)]
     for each in streams:
         each.start()
@@ -84,15 +85,8 @@ def _bandwidth(arguments: Dict[str, Any]) -> float:
     best = 0.0
     for index, (_, passes) in enumerate(works):
         rounds[0] = index
-        count = 0
-        end = time.perf_counter_ns() + int(arguments["seconds"] * 1e9 / len(works))
-        while count < _FEWEST or time.perf_counter_ns() < end:
-            started = time.perf_counter_ns()
-            barrier.wait()
-            barrier.wait()
-            taken = time.perf_counter_ns() - started
-            best = max(best, passes * 4 * elements * threads / taken * 1e9)
-            count += 1
+        shortest_ns = min(times_ns(turn, arguments["seconds"] / len(works), warmup=0))
+        best = max(best, passes * 4 * elements * threads / shortest_ns * 1e9)
     rounds[0] = -1
     barrier.wait()
     return best

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from .. import counters
-from ..engines.base import BadOption
+from ..engines.base import BadOption, times_ns
 from ..engines.torch import files, folders
 
 _LEARNING_RATE = 1e-4
@@ -35,18 +34,21 @@ def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List
         raise BadOption("the model has no weights that could be trained")
     optimiser = torch.optim.AdamW(weights, lr=_LEARNING_RATE)
 
-    def step() -> Any:
+    loss: Any = None
+
+    def step() -> None:
+        nonlocal loss
         optimiser.zero_grad()
         loss = loss_of(module(**inputs))
         loss.backward()
         optimiser.step()
-        return loss
 
     try:
-        first = float(step().detach())
-        _repeat(step, arguments["warmup_s"], _FEWEST_WARM)
+        step()
+        first = float(loss.detach())
+        times_ns(step, arguments["warmup_s"], warmup=0, least=_FEWEST_WARM)
         gc.collect()
-        durations, last = _repeat(step, arguments["seconds"], _FEWEST_STEPS)
+        durations = times_ns(step, arguments["seconds"], warmup=0, least=_FEWEST_STEPS)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise BadOption("it cannot be trained: {}".format(" ".join(str(error).split())[:400])) from error
     memory = counters.memory_bytes()
@@ -54,23 +56,11 @@ def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List
         "durations_ns": durations,
         "loss": label,
         "first_loss": first,
-        "last_loss": float(last.detach()),
+        "last_loss": float(loss.detach()),
         "baseline_memory_bytes": baseline,
         "peak_memory_bytes": memory["peak"],
         "steady_memory_bytes": memory["now"],
     }, []
-
-
-def _repeat(step: Callable[[], Any], seconds: float, fewest: int) -> Tuple[List[int], Any]:
-    """How long each step took, and the last one's loss."""
-    durations: List[int] = []
-    loss: Any = None
-    end = time.perf_counter_ns() + int(seconds * 1e9)
-    while len(durations) < fewest or time.perf_counter_ns() < end:
-        started = time.perf_counter_ns()
-        loss = step()
-        durations.append(time.perf_counter_ns() - started)
-    return durations, loss
 
 
 def _open_folder(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Callable[[Any], Any], str]:

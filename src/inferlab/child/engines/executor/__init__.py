@@ -54,7 +54,10 @@ class Executor(Engine):
         try:
             compile_here = functools.partial(compile_model, model, options.shapes, self._folder.name)
             compiled = in_fork(compile_here, "its compiler cannot compile the model")
-            self._model = _read(self._folder.name)
+            from intel_extension_for_transformers import neural_engine_py
+
+            paths = [os.path.join(self._folder.name, name) for name in ("conf.yaml", "model.bin")]
+            self._model = neural_engine_py.Model(*paths)
         except BaseException:
             self.close()
             raise
@@ -89,12 +92,6 @@ class Executor(Engine):
         """Remove the compiled model."""
         if hasattr(self, "_folder"):
             self._folder.cleanup()
-
-
-def _read(folder: str) -> Any:
-    from intel_extension_for_transformers import neural_engine_py
-
-    return neural_engine_py.Model(os.path.join(folder, "conf.yaml"), os.path.join(folder, "model.bin"))
 
 
 def compile_model(model: str, shapes: Dict[str, List[int]], folder: str) -> Dict[str, Any]:

@@ -73,6 +73,10 @@ class Torch(Engine):
     _by_name = False
     #: The graph that runs, where the model is a program.
     _graph: Any = None
+    #: The structure of a program's arguments, where it is called with it.
+    _spec: Any = None
+    #: Names of outputs that do not tell their own.
+    _names: Sequence[str] = ()
 
     def prepare(self) -> None:
         """Import torch."""
@@ -115,9 +119,7 @@ class Torch(Engine):
 
         self._torch = torch
         self._mode, self._frozen = mode, freeze
-        torch.set_num_threads(options.threads)
-        if torch.get_num_interop_threads() != 1:
-            torch.set_num_interop_threads(1)
+        files.set_threads(options.threads)
         if options.kind == "torchscript":
             self._load_script(files.read_torchscript(model), freeze)
         elif folder:
@@ -139,9 +141,7 @@ class Torch(Engine):
 
         module = folders.read_folder(model, head)
         folders.check_shapes(module, shapes)
-        self._names: List[str] = []
         self._arguments = [Argument(name) for name in shapes]
-        self._spec: Any = None
         self._by_name = mode != "script"
         if mode == "script":
             module, self._names = folders.trace(module, shapes)
@@ -149,9 +149,7 @@ class Torch(Engine):
         self._run = self._torch.compile(module) if mode == "compile" else module
 
     def _load_script(self, module: Any, freeze: bool) -> None:
-        self._names = []
         self._arguments = [Argument(name) for name in files.script_inputs(module)]
-        self._spec = None
         if freeze:
             # A module that was saved frozen has lost this attribute and cannot be frozen again.
             module = self._torch.jit.freeze(module) if hasattr(module, "training") else module
@@ -163,7 +161,6 @@ class Torch(Engine):
         _check_shapes(program, shapes)
         self._names = files.output_names(program)
         self._arguments = program_arguments(program)
-        self._spec = None
         # program.module() matches the structure of its arguments on every call (four to six times the time of
         # this on small models, compiled too); the graph itself takes weights and inputs in a row.
         self._graph = program.graph_module

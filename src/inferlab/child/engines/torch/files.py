@@ -250,6 +250,15 @@ _HARMLESS = ("to", "_to_copy", "view", "reshape", "slice", "expand", "unsqueeze"
 _LARGEST_TEXT_BYTES = 512 << 20
 
 
+def set_threads(threads: int) -> None:
+    """Let torch compute one operator at a time, in so many threads."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+
+
 def read_exported(path: str) -> Any:
     """The torch.export program in a file."""
     import torch

@@ -61,12 +61,10 @@ class TorchGenerator(Engine):
         settings.finish()
         import torch
 
-        from . import folders
+        from . import files, folders
 
         self._torch = torch
-        torch.set_num_threads(options.threads)
-        if torch.get_num_interop_threads() != 1:
-            torch.set_num_interop_threads(1)
+        files.set_threads(options.threads)
         self._module = folders.read_folder(model, dtype=_DTYPES[dtype])
         if not self._module.can_generate():
             raise BadOption("{} does not generate tokens".format(type(self._module).__name__))
