@@ -264,8 +264,8 @@ def sparsity_at(schedule: Schedule, final: float, epoch: float) -> float:
         return final
     first = min(schedule.initial_sparsity, final)
     updates = math.floor((epoch - schedule.start_epoch) / schedule.update_frequency + _SLACK)
-    done = updates * schedule.update_frequency / (schedule.end_epoch - schedule.start_epoch)
-    return final + (first - final) * (1 - done) ** 3
+    progress = updates * schedule.update_frequency / (schedule.end_epoch - schedule.start_epoch)
+    return final + (first - final) * (1 - progress) ** 3
 
 
 def learning_rate_at(schedule: Schedule, epoch: float) -> float | None:
@@ -282,7 +282,7 @@ _MOST_NAMED = 5
 def match_weights(
     shapes: Mapping[str, Shape],
     values_of: Callable[[str], Array],
-    wanted: Sequence[str],
+    weights: Sequence[str],
     names: Mapping[str, str],
     stored: Mapping[str, Array],
 ) -> dict[str, str]:
@@ -293,7 +293,7 @@ def match_weights(
     exported model, the one of its shape and values, as it is or transposed.
     """
     matches: dict[str, str] = {}
-    for name in wanted:
+    for name in weights:
         called = names.get(name, name)
         alike = [own for own in shapes if own.endswith(f".{called}") or called.endswith(f".{own}")]
         if called in shapes:
@@ -302,7 +302,7 @@ def match_weights(
             matches[name] = alike[0]
         elif name in stored and (same := _same_parameter(shapes, values_of, stored[name])) is not None:
             matches[name] = same
-    missing = [name for name in wanted if name not in matches]
+    missing = [name for name in weights if name not in matches]
     if missing:
         listed = ", ".join(missing[:_MOST_NAMED]) + (", …" if len(missing) > _MOST_NAMED else "")
         raise BadInput(
@@ -314,12 +314,12 @@ def match_weights(
 
 
 @confined(reads=["path"])
-def read_stored(path: Path, wanted: Collection[str]) -> dict[str, Array]:
+def read_stored(path: Path, names: Collection[str]) -> dict[str, Array]:
     """The values of these weights in an ONNX file, as floats."""
-    kept = {weight.name: weight for weight in list_weights(parse_onnx(path)) if weight.name in wanted}
+    weights = {weight.name: weight for weight in list_weights(parse_onnx(path)) if weight.name in names}
     return {
         name: as_floats(stored_values(weight.stored, path.parent)).astype(np.float32).reshape(weight.dims)
-        for name, weight in kept.items()
+        for name, weight in weights.items()
     }
 
 

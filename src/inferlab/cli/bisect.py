@@ -53,7 +53,7 @@ def command(
 ) -> int:
     """Parse, search, show."""
     from inferlab.lab.bisection import BisectionRequest, most_comparisons, versions_between
-    from inferlab.views import bisection as view
+    from inferlab.views import trend as view
 
     kind = Share()
     try:
@@ -66,8 +66,8 @@ def command(
     work.agree_to_releases(request.engine, most_comparisons(versions) + 1, versions)
     with work.lab() as lab:
         bisection = lab.bisect(request, lambda name: work.need_engines([name]), work.log)
-        show_blocks(view.blocks(bisection))
-        work.write_view(view.view_of(bisection), lambda: view.content(bisection))
+        show_blocks(view.bisection_blocks(bisection))
+        work.write_view(view.bisection_view(bisection), lambda: view.bisection_content(bisection))
         if layers and metric == "latency":
             _show_layers(request, bisection, lab, work)
     return work.exit_code(0)
@@ -77,7 +77,7 @@ def _show_layers(request: BisectionRequest, bisection: Bisection, lab: Lab, work
     """The layers that differ between the last good and the first bad release."""
     from dataclasses import replace
 
-    from inferlab.views.profile_tables import diff_blocks
+    from inferlab.views.profile_report import diff_blocks
 
     good, bad = (
         replace(request.plan, engines=(f"{request.engine}=={version}",))

@@ -71,14 +71,14 @@ _OF_AN_ARM = {
 @click.option("--strict", is_flag=True, help="Outputs that differ are a failure (exit code 5).")
 @measures
 def command(
-    models: tuple[str, ...], layers: bool, strict: bool, fail_if: str | None, work: Work, **given: Any
+    models: tuple[str, ...], layers: bool, strict: bool, fail_if: str | None, work: Work, **values: Any
 ) -> int:
     """Parse, compare, show."""
     from inferlab.lab.comparison import arm_plans
     from inferlab.views import flat
     from inferlab.views.profile_report import diff_blocks
 
-    own = [_settings(given.pop(name)) for name in ("only_a", "only_b")]
+    own = [_settings(values.pop(name)) for name in ("only_a", "only_b")]
     plans: Sequence[Plan] = ()
     with work.lab() as lab:
         if any(flat.is_file(name) or lab.has_entry(name) for name in models):
@@ -86,18 +86,18 @@ def command(
                 raise BadInput(
                     "Layers are those of models that are measured now: name the models, not saved results."
                 )
-            compared: _Compared = lab.compare_saved(*_saved_results(models, lab), given["margin"])
-        elif _concerns_tokens(models, chosen := given_values(given), own):
+            compared: _Compared = lab.compare_saved(*_saved_results(models, lab), values["margin"])
+        elif _concerns_tokens(models, chosen := given_values(values), own):
             if layers:
                 raise BadInput("The layers of a model that generates tokens are not compared: leave out --layers.")
             compared = _compare_generations(models, chosen, own, lab, work)
         else:
-            plans = arm_plans(models, given, own)
+            plans = arm_plans(models, values, own)
             work.need_engines(engine for plan in plans for engine in plan.engines)
-            compared = lab.compare(*plans, given["time"], given["margin"], work.log, fresh=given["fresh"])
+            compared = lab.compare(*plans, values["time"], values["margin"], work.log, fresh=values["fresh"])
         work.show(compared)
         if layers and not compared.interrupted:
-            diff = lab.compare_layers(plans[0], plans[1], given["time"] / 2, work.log)
+            diff = lab.compare_layers(plans[0], plans[1], values["time"] / 2, work.log)
             show_blocks(diff_blocks(diff), below=True)
     return work.exit_code(exit_code(compared, fail_if, strict))
 

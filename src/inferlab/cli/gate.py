@@ -108,7 +108,7 @@ def _write(
     work: Work,
 ) -> None:
     from inferlab.views import results
-    from inferlab.views.comparison import gate_summary, junit
+    from inferlab.views.trend import gate_summary, junit
 
     for path, text in ((summary_path, gate_summary(sweep, model)), (junit_path, junit(sweep, model, fails))):
         if path is not None:

@@ -52,7 +52,7 @@ _OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "exp
 @click.option("--html", "html_path", type=WritableFile(), help="Write a report that opens offline.")
 def command(model: str, against: str | None, html_path: Path | None, work: Work, **values: Any) -> int:
     """Parse, profile, show."""
-    from inferlab.views.profile_tables import diff_blocks
+    from inferlab.views.profile_report import diff_blocks
 
     values["verify_estimate"] |= values.pop("verify_estimate_once")
     values["verify"] &= values.pop("check")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -33,35 +34,23 @@ class Bytes(click.ParamType[int]):
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), help=_PORT)
-@click.option("--no-browser", is_flag=True, help="Do not open the browser.")
-@click.option("--no-token", is_flag=True, help=_OPEN)
+@click.option(
+    "--no-browser", "open_browser", is_flag=True, flag_value=False, default=True, help="Do not open the browser."
+)
+@click.option("--no-token", "needs_token", is_flag=True, flag_value=False, default=True, help=_OPEN)
 @store_option
 @click.option(
     "--folder",
     "folders",
     multiple=True,
+    default=(".",),
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     help=_FOLDER,
 )
-@click.option(
-    "--max-upload",
-    type=Bytes(),
-    default="4G",
-    show_default=True,
-    help=_MOST,
-)
-@click.option("--allow-private-downloads", is_flag=True, help=_PRIVATE)
-def command(
-    host: str,
-    port: int | None,
-    no_browser: bool,
-    no_token: bool,
-    store_url: str | None,
-    folders: tuple[Path, ...],
-    max_upload: int,
-    allow_private_downloads: bool,
-) -> None:
+@click.option("--max-upload", "most_upload_bytes", type=Bytes(), default="4G", show_default=True, help=_MOST)
+@click.option("--allow-private-downloads", "private_downloads", is_flag=True, help=_PRIVATE)
+def command(**settings: Any) -> None:
     """Show projects, profiles and benchmarks as a web page, on the same store as the commands.
 
     The address that is printed carries a token, which the browser gets as a cookie. INFERLAB_TOKEN names another.
@@ -69,14 +58,4 @@ def command(
     from inferlab.web.security import Settings
     from inferlab.web.serve import serve
 
-    settings = Settings(
-        host=host,
-        port=port,
-        open_browser=not no_browser,
-        needs_token=not no_token,
-        store_url=store_url,
-        folders=folders or (Path.cwd(),),
-        most_upload_bytes=max_upload,
-        private_downloads=allow_private_downloads,
-    )
-    serve(settings, click.echo)
+    serve(Settings(**settings), click.echo)

@@ -332,14 +332,14 @@ class Option:
             return default or None
         return default[0] if self.swept and len(default) == 1 else default
 
-    def read(self, given: str | Sequence[object]) -> Any:
+    def read(self, words: str | Sequence[object]) -> Any:
         """The record's value, of text; a ValueError says what is wrong with it."""
         if not self.many:
-            values = self.kind.read(str(given))
+            values = self.kind.read(str(words))
             if len(values) != 1:
-                raise ValueError(f"'{given}' is {len(values)} values; {self.keyword} takes one.")
+                raise ValueError(f"'{words}' is {len(values)} values; {self.keyword} takes one.")
             return values[0]
-        parts = [given] if isinstance(given, str) else given
+        parts = [words] if isinstance(words, str) else words
         texts = [text for part in parts for text in (str(part).split(",") if self.is_list else [str(part)])]
         strip = str.strip if self.is_list else str
         return self.kind.collect([value for text in texts for value in self.kind.read(strip(text))])
@@ -409,10 +409,10 @@ def of_command(known: Mapping[str, Option], command: str) -> dict[str, Option]:
     return {keyword: option for keyword, option in known.items() if command in option.commands}
 
 
-def check_keywords(command: str, known: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
+def check_keywords(command: str, known: Mapping[str, Option], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The values of all of a command's options, of what a Python program gave."""
     return {
-        keyword: option.check(given[keyword]) if keyword in given else option.default_of(command)
+        keyword: option.check(keywords[keyword]) if keyword in keywords else option.default_of(command)
         for keyword, option in of_command(known, command).items()
     }
 
@@ -440,10 +440,10 @@ def model_name(value: Any) -> str:
     raise BadInput(f"A model is a path, a URL or a name such as demo:resnet50, not a {type(value).__name__}.")
 
 
-def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str], what: str = "argument") -> None:
+def refuse_unknown(function: str, names: Iterable[str], known: Iterable[str], what: str = "argument") -> None:
     """Refuse names that a function, or a file, does not have; the sentence names the nearest."""
     there = list(known)
-    for name in given:
+    for name in names:
         if name in there:
             continue
         near = difflib.get_close_matches(name, there, n=1)

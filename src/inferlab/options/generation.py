@@ -281,20 +281,20 @@ class TokenSearchKeywords(PlanKeywords, TokenKeywords, total=False):
     """The keywords of a recommendation, of models of either kind."""
 
 
-def generation_values(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def generation_values(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """What a command for models of either kind takes for one that generates, by keyword, of what was given.
 
     Refuses options that only other models have.
     """
     options = {**GENERATION, **ONLY_GENERATION, **{name: COMPARISON[name] for name in _BESIDE.get(command, ())}}
     options = {name: option for name, option in options.items() if name not in _WITHOUT}
-    for name in given:
+    for name in values:
         if name not in options:
             raise BadInput(
                 f"The option {name} is not for models that generate tokens. Leave it out; what they have is "
                 "listed by: inferlab generate --help"
             )
-    return {name: given.get(name, option.default_of(command)) for name, option in options.items()}
+    return {name: values.get(name, option.default_of(command)) for name, option in options.items()}
 
 
 def make_generation_plan(model: str, values: Mapping[str, Any]) -> GenerationPlan:
