@@ -276,17 +276,9 @@ def read_exported(path: str) -> Any:
             raise BadOption(
                 "{} has compiled code in it, which is not run; save it with torch.export.save".format(path)
             )
-        try:
+        with _refusals(path, "a torch.export program", "nothing that torch.export writes"):
             _check_file_names(entries, untrusted.PROGRAM_FILES)
             text = _check_exported(torch._C.PyTorchFileReader(_rewound(file)), entries)
-        except untrusted.Untrusted as problem:
-            raise BadOption(
-                "{} was not read: {} is nothing that torch.export writes".format(path, problem)
-            ) from None
-        except (RuntimeError, ValueError, RecursionError) as error:
-            raise BadOption(
-                "{} cannot be read as a torch.export program: {}".format(path, reason(error))
-            ) from error
         if '"transformers.' in text.replace("\\", ""):
             import transformers.modeling_outputs  # noqa: F401  # its outputs are known to torch once imported
         try:
@@ -318,7 +310,7 @@ def read_torchscript(path: str) -> Any:
             raise BadOption(
                 "{} was saved for PyTorch Mobile, which is not read; save it with torch.jit.save".format(path)
             )
-        try:
+        with _refusals(path, "TorchScript", "not allowed in TorchScript"):
             _check_file_names(entries, untrusted.SCRIPT_FILES)
             reader = torch._C.PyTorchFileReader(_rewound(file))
             for name in entries:
@@ -326,14 +318,21 @@ def read_torchscript(path: str) -> Any:
                     untrusted.check_code(reader.get_record(name).decode())
                 elif name.endswith(".pkl"):
                     untrusted.check_pickle(reader.get_record(name))
-        except untrusted.Untrusted as problem:
-            raise BadOption("{} was not read: {} is not allowed in TorchScript".format(path, problem)) from None
-        except (RuntimeError, ValueError) as error:
-            raise BadOption("{} cannot be read as TorchScript: {}".format(path, reason(error))) from error
         try:
             return torch.jit.load(_path_of(file, path), map_location="cpu").eval()
         except RuntimeError as error:
             raise BadOption("{} cannot be read as TorchScript: {}".format(path, error)) from error
+
+
+@contextlib.contextmanager
+def _refusals(path: str, form: str, reproach: str) -> Iterator[None]:
+    """Say of a file why it is refused: what stands in it, or what its reader came upon."""
+    try:
+        yield
+    except untrusted.Untrusted as problem:
+        raise BadOption("{} was not read: {} is {}".format(path, problem, reproach)) from None
+    except (RuntimeError, ValueError) as error:
+        raise BadOption("{} cannot be read as {}: {}".format(path, form, reason(error))) from error
 
 
 def describe_exported(program: Any) -> Dict[str, Any]:
