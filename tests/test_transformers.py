@@ -24,9 +24,9 @@ from inferlab.transformers import (
     Measured,
     PyTorchBenchmark,
     PyTorchBenchmarkArguments,
-    tables,
+    report,
 )
-from inferlab.transformers.sources import names_of, opened
+from inferlab.transformers.models import names_of, opened
 from inferlab.units import duration
 from tests.helpers import berts
 
@@ -370,7 +370,7 @@ def test_the_tables_have_the_layout_of_the_originals() -> None:
         for name, values in times.items()
     }
     rule = 80 * "-"
-    assert [tables.banner("INFERENCE - SPEED - RESULT"), *tables.cells(table, "Time in s")] == [
+    assert [report.banner("INFERENCE - SPEED - RESULT"), *report.cells(table, "Time in s")] == [
         "\n====================       INFERENCE - SPEED - RESULT       ====================",
         rule,
         "          Model Name             Batch Size     Seq Length     Time in s   ",
@@ -383,7 +383,7 @@ def test_the_tables_have_the_layout_of_the_originals() -> None:
         "Intel/distilbert-base-uncased-       1              128            0.017     ",
         rule,
     ]
-    assert [tables.banner("INFERENCE - MODEL SIZE - RESULT"), *tables.sizes({fp32: 255.45, int8: 65.0262})] == [
+    assert [report.banner("INFERENCE - MODEL SIZE - RESULT"), *report.sizes({fp32: 255.45, int8: 65.0262})] == [
         "\n====================    INFERENCE - MODEL SIZE - RESULT     ====================",
         rule,
         "                         Model Name                         Model Size in MB",
@@ -392,7 +392,7 @@ def test_the_tables_have_the_layout_of_the_originals() -> None:
         "     Intel/distilbert-base-uncased-finetuned-sst-2-engl           65.026    ",
         rule,
     ]
-    assert list(tables.sizes({"fp32.onnx": 255.466, "int8.onnx": 132.53}))[3:5] == [
+    assert list(report.sizes({"fp32.onnx": 255.466, "int8.onnx": 132.53}))[3:5] == [
         "                         fp32.onnx                               255.466    ",
         "                         int8.onnx                                132.53    ",
     ]
@@ -412,7 +412,7 @@ def test_the_tables_have_the_layout_of_the_originals() -> None:
     ],
 )
 def test_names_are_shortened_so_that_no_two_look_the_same(names: list[str], short: list[str]) -> None:
-    assert list(tables.shortened(names, 14).values()) == short
+    assert list(report.shortened(names, 14).values()) == short
 
 
 def test_wrong_outputs_and_noise_are_told_under_the_tables() -> None:
@@ -421,7 +421,7 @@ def test_wrong_outputs_and_noise_are_told_under_the_tables() -> None:
     cells = {8: Measured(time_s=0.1, findings=(wrong, noisy[0])), 16: Measured(time_s=0.1, findings=(noisy[1],))}
     summary = {"m": {"bs": [1], "ss": [8, 16], "result": {1: cells}}}
     output = BenchmarkOutput({}, {}, {}, {}, summary, {}, {"m": 1.0}, ())
-    first, second = tables.notes(output)
+    first, second = report.notes(output)
     assert first.startswith("NOTE: m at 1 × 8: the outputs are WRONG (error 0.5 in 'logits')")
     assert second.startswith("NOTE: m: threads waited 30 % of the time for a CPU")
 

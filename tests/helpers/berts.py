@@ -67,8 +67,8 @@ def quantized() -> Quantized:
         exec(code, names)
     # Two layers of six linear layers, the pooler, the head and three tables.
     assert printed.getvalue() == f"{2 * 6 + 2 + 3} True True\n"
-    made: Quantized = names["made"]
-    return made
+    copy: Quantized = names["quantized"]
+    return copy
 
 
 def int8() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inferlab.transformers.arguments import ExecutorBenchmarkArguments, PyTorchBenchmarkArguments
 from inferlab.transformers.benchmark import ExecutorBenchmark, PyTorchBenchmark
-from inferlab.transformers.quantization import Quantized, quantize
+from inferlab.transformers.models import Quantized, quantize
 from inferlab.transformers.results import BenchmarkOutput, Measured, Memory, Missing
 
 __all__ = [

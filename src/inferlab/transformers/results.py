@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from inferlab.records import Finding, Outcome, OutputCheck, Run
+
+if TYPE_CHECKING:
+    from inferlab.transformers.arguments import BenchmarkArguments
 
 #: A megabyte, as Hugging Face counts it.
 MB = 1 << 20
@@ -149,28 +152,44 @@ def _resident(run: Run) -> tuple[int | None, int | None, int | None]:
     return run.baseline_memory_bytes, run.peak_memory_bytes, run.steady_memory_bytes
 
 
-def table(cells: Mapping[str, Cells], batch_sizes: Sequence[int], lengths: Sequence[int], pick: Any) -> Table:
-    """A table in Hugging Face's shape, of what `pick` takes from each cell."""
-    return {
-        name: {
-            "bs": list(batch_sizes),
-            "ss": list(lengths),
-            "result": {
-                size: {length: pick(stage_cells[size, length]) for length in lengths} for size in batch_sizes
-            },
-        }
-        for name, stage_cells in cells.items()
-    }
+def output(
+    args: BenchmarkArguments, cells: Mapping[Stage, Mapping[str, Cells]], sizes: dict[str, float | str]
+) -> BenchmarkOutput:
+    """The result, of every cell by stage and model."""
 
+    def tables(pick: Callable[[Measured], Any], shown: bool = True) -> Iterator[Table]:
+        """Tables in Hugging Face's shape, of what `pick` takes from each cell: inference, training."""
+        for stage in get_args(Stage):
+            yield {
+                name: {
+                    "bs": list(args.batch_sizes),
+                    "ss": list(args.sequence_lengths),
+                    "result": {
+                        size: {length: pick(measured[size, length]) for length in args.sequence_lengths}
+                        for size in args.batch_sizes
+                    },
+                }
+                for name, measured in (cells.get(stage, {}) if shown else {}).items()
+            }
 
-def time_or_not(cell: Measured) -> float | str:
-    """The time in seconds, or "N/A"."""
-    return NOT_AVAILABLE if cell.time_s is None else cell.time_s
+    def known(value: Any) -> Any:
+        return NOT_AVAILABLE if value is None else value
 
-
-def memory_or_not(cell: Measured) -> Memory | str:
-    """The memory, or "N/A"."""
-    return NOT_AVAILABLE if cell.memory is None else cell.memory
+    times, memories = (
+        tables(lambda cell: known(cell.time_s), args.speed),
+        tables(lambda cell: known(cell.memory), args.memory),
+    )
+    summaries = tables(lambda cell: cell)
+    return BenchmarkOutput(
+        time_inference_result=next(times),
+        memory_inference_result=next(memories),
+        time_train_result=next(times),
+        memory_train_result=next(memories),
+        inference_summary=next(summaries),
+        train_summary=next(summaries),
+        model_sizes=sizes,
+        missing=tuple(gap for stage in cells for gap in missing(cells[stage], stage, args.memory)),
+    )
 
 
 def missing(cells: Mapping[str, Cells], stage: Stage, memory: bool) -> list[Missing]:

@@ -1,11 +1,14 @@
-"""From what the user names to models on this machine: folders, files, ids, configurations and modules."""
+"""From what the user names to models on this machine: folders, files, ids, configurations, modules, INT8."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,7 +101,7 @@ def _make_from_config(config: Any, own: Path) -> None:
     if not hasattr(config, "to_json_string"):
         raise BadInput(f"configs takes configurations of transformers, not a {type(config).__name__}.")
     arguments = {"config": json.loads(config.to_json_string(use_diff=False)), "out": str(own)}
-    run_task(need_torch(), "from_config", arguments)
+    run_task(need_torch(), "torch_models.from_config", arguments)
 
 
 def _from_module(name: str, module: Any, base: bool, training: bool, own: Path) -> Source:
@@ -135,3 +138,62 @@ def _example_inputs(torch: Any, module: Any) -> dict[str, Any]:
     if not taken:
         raise BadInput(f"The forward of {type(module).__name__} takes no inputs that could be made.")
     return {name: (torch.ones if "mask" in name else torch.zeros)(_TRACED, dtype=torch.int64) for name in taken}
+
+
+# What a tokenizer or image processor needs; weights and code are not copied.
+_COMPANIONS = ("*.json", "*.txt", "*.model", "*.jinja")
+_PATIENCE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """An INT8 copy that was written, loaded again and compared with the original."""
+
+    path: str
+    #: Linear layers and embeddings that became INT8.
+    layers: int
+    #: The weights' bytes, and those of the original.
+    size_bytes: int
+    original_bytes: int
+    #: The RMS of the outputs' difference over the RMS of the original's outputs, of the worst output.
+    error: float
+
+
+def quantize(folder: str | os.PathLike[str], out_folder: str | os.PathLike[str]) -> Quantized:
+    """Write an INT8 copy of a Hugging Face folder: linear layers (dynamic quantisation) and embeddings.
+
+    The copy has safetensors and config.json like the original, and runs on the engine torch.
+    """
+    from inferlab.model.reading import need_torch, weight_files
+    from inferlab.worker import run_task
+
+    source, out = Path(folder), Path(out_folder)
+    if not (source / "config.json").is_file():
+        raise BadInput(f"{source} has no config.json, so it is not a Hugging Face folder.")
+    if not out.absolute().parent.is_dir():
+        raise BadInput(
+            f"The folder {out.absolute().parent} does not exist. Make it first, or choose another place."
+        )
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BadInput(f"{out} is there already and not empty. Choose another folder, or remove it first.")
+    weights = weight_files(source)
+    # Beside it, so that the last step is a rename and a half-written folder is never seen.
+    scratch = Path(tempfile.mkdtemp(prefix=".inferlab-int8-", dir=out.absolute().parent))
+    try:
+        arguments = {"source": str(source.resolve()), "out": str(scratch)}
+        answer = run_task(need_torch(), "torch_models.write_int8", arguments, patience_s=_PATIENCE_S)
+        for pattern in _COMPANIONS:
+            for file in source.glob(pattern):
+                if file.name != "config.json" and not file.name.endswith(".index.json"):
+                    shutil.copyfile(file, scratch / file.name)
+        scratch.chmod(0o755)
+        scratch.replace(out)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Quantized(
+        path=str(out),
+        layers=answer["layers"],
+        size_bytes=sum(file.stat().st_size for file in weight_files(out)),
+        original_bytes=sum(file.stat().st_size for file in weights),
+        error=answer["error"],
+    )
