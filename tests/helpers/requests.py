@@ -8,7 +8,7 @@ from typing import Any
 from inferlab.records import Plan
 from inferlab.records.profile import LEVELS, ProfileOptions
 from inferlab.workspace.requests import ONE_BY_ONE, BenchmarkRequest, ProfileRequest
-from inferlab.workspace.version_requests import VersionRequest
+from inferlab.workspace.versions import VersionRequest
 
 _SWEPT = {
     "engine": "engines",

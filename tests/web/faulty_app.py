@@ -13,7 +13,7 @@ from nicegui import ui
 from inferlab.errors import BadInput
 from inferlab.web import app, shell
 from inferlab.web.faults import quiet_libraries
-from inferlab.web.settings import Settings
+from inferlab.web.security import Settings
 
 
 class Secret(Exception):

@@ -16,9 +16,9 @@ from fastapi import FastAPI
 from inferlab.records import Finding, Outcome, OutputCheck
 from inferlab.store import open_store
 from inferlab.web import api
-from inferlab.web.api.benchmarks import CellFacts, DuelFacts
 from inferlab.web.api.common import PREFIX
 from inferlab.web.api.descriptions import DESCRIPTIONS
+from inferlab.web.api.entries import CellFacts, DuelFacts
 from inferlab.web.api.profiles import ProfileFacts
 from inferlab.web.api.schemas import EntryLine, JobFacts, ProjectSummary
 from inferlab.web.desk import Desk

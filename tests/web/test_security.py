@@ -13,8 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from inferlab.web.security import Guard
-from inferlab.web.tokens import WrongTokens
+from inferlab.web.security import Guard, WrongTokens
 
 OWN = "http://127.0.0.1:8765"
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]

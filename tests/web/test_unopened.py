@@ -11,7 +11,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from inferlab.web.unopened import note_answer, overdue
+from inferlab.web.connections import note_answer, overdue
 from tests.helpers.web_server import PATIENCE_S, Server, until
 
 

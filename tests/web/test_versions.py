@@ -22,7 +22,7 @@ from inferlab.records.profile import Profile, PruningEstimate
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.units import decimal, share
-from inferlab.workspace.version_requests import Basis
+from inferlab.workspace.versions import Basis
 from tests.helpers.http_calls import ABSENT, ended, job_of, refused
 from tests.helpers.odd_models import weightless_model
 from tests.helpers.profiles import a_loss_profile, a_profile, with_copies

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.store import open_store
-from inferlab.workspace.exports import export
+from inferlab.workspace.entries import export
 from tests.helpers.runs import a_cell
 from tests.helpers.stored import MODEL, save_comparison
 from tests.helpers.sweeps import a_comparison

@@ -22,7 +22,7 @@ from inferlab.web.components.cards import read_cards
 from inferlab.workspace import requests
 from inferlab.workspace.cards import open_card
 from inferlab.workspace.engines import Engines
-from inferlab.workspace.exports import export
+from inferlab.workspace.entries import export
 from inferlab.workspace.jobs import Ended, work
 from inferlab.workspace.requests import (
     GenerationCapacityRequest,
@@ -52,7 +52,7 @@ def project(workspace: Workspace) -> Project:
 
 def done(workspace: Workspace, job: QueuedJob) -> str:
     """Do a job as the runner does; the id of its entry."""
-    asked = requests.from_content(job.kind, job.content)
+    asked = requests.request_of(job)
     assert work(job, asked, workspace.store, ignore) == Ended("done")
     entry_id = workspace.store.jobs.get(job.id).entry_id
     assert entry_id is not None
@@ -63,9 +63,9 @@ def done(workspace: Workspace, job: QueuedJob) -> str:
 
 def test_each_is_queued_done_shown_exported_and_asked_for_again(workspace: Workspace, project: Project) -> None:
     jobs = [
-        workspace.add_generation_comparison(project.id, GenerationComparisonRequest(PLAN, SLOW, "ttft", 2.0)),
-        workspace.add_generation_capacity(project.id, GenerationCapacityRequest(replace(PLAN, slo=SLO), 0.8)),
-        workspace.add_generation_recommendation(
+        workspace.add_generation(project.id, GenerationComparisonRequest(PLAN, SLOW, "ttft", 2.0)),
+        workspace.add_generation(project.id, GenerationCapacityRequest(replace(PLAN, slo=SLO), 0.8)),
+        workspace.add_generation(
             project.id, GenerationRecommendationRequest(replace(PLAN, batch_sizes=(1, 2), slo=SLO), 2.0)
         ),
     ]
@@ -99,7 +99,7 @@ def test_commands_are_copied_as_the_command_line_takes_them(workspace: Workspace
     from inferlab.cli.compare import command as compare
     from inferlab.cli.recommend import command as recommend
 
-    job = workspace.add_generation_comparison(project.id, GenerationComparisonRequest(PLAN, SLOW, "ttft", 2.0))
+    job = workspace.add_generation(project.id, GenerationComparisonRequest(PLAN, SLOW, "ttft", 2.0))
     line = workspace.command(done(workspace, job))
     assert line == (
         "inferlab compare demo:llama_tiny -e fake --prompt 8 --new 4 -ncores 1 --b "
@@ -107,12 +107,12 @@ def test_commands_are_copied_as_the_command_line_takes_them(workspace: Workspace
     )
     with compare.make_context("compare", shlex.split(line)[2:]) as context:
         assert (context.params["prompt"], context.params["metric"], context.params["time"]) == ((8,), "ttft", 2.0)
-    job = workspace.add_generation_capacity(project.id, GenerationCapacityRequest(replace(PLAN, slo=SLO), 0.8))
+    job = workspace.add_generation(project.id, GenerationCapacityRequest(replace(PLAN, slo=SLO), 0.8))
     line = workspace.command(done(workspace, job))
     with capacity.make_context("capacity", shlex.split(line)[2:]) as context:
         assert (context.params["slo"], context.params["attainment"]) == ("ttft<2s,tpot<1s", 0.8)
     asked = GenerationRecommendationRequest(replace(PLAN, batch_sizes=(1, 2)), 2.0)
-    line = workspace.command(done(workspace, workspace.add_generation_recommendation(project.id, asked)))
+    line = workspace.command(done(workspace, workspace.add_generation(project.id, asked)))
     with recommend.make_context("recommend", shlex.split(line)[2:]) as context:
         assert (context.params["batch_size"], context.params["time"]) == ((1, 2), 2.0)
 
@@ -125,21 +125,19 @@ def test_what_cannot_be_asked_for_is_refused_before_it_waits(workspace: Workspac
     )
     for asked, said in refusals:
         with pytest.raises(BadInput, match=said):
-            workspace.add_generation_comparison(project.id, asked)
+            workspace.add_generation(project.id, asked)
     with pytest.raises(BadInput, match="The highest rate is that which meets an objective"):
-        workspace.add_generation_capacity(project.id, GenerationCapacityRequest(PLAN))
+        workspace.add_generation(project.id, GenerationCapacityRequest(PLAN))
     with pytest.raises(BadInput, match="the context of demo:llama_tiny has 2048"):
-        workspace.add_generation_recommendation(
-            project.id, GenerationRecommendationRequest(replace(PLAN, prompt_tokens=(4096,)))
-        )
+        workspace.add_generation(project.id, GenerationRecommendationRequest(replace(PLAN, prompt_tokens=(4096,))))
     other = workspace.create_project("MLP", "", workspace.analyse("demo:mlp"))
     with pytest.raises(BadInput, match="The model of 'MLP' does not generate tokens"):
-        workspace.add_generation_comparison(other.id, GenerationComparisonRequest(PLAN, SLOW))
+        workspace.add_generation(other.id, GenerationComparisonRequest(PLAN, SLOW))
     assert workspace.store.jobs.alive() == []
 
 
 def test_the_page_lists_each_with_what_it_is_of(workspace: Workspace, project: Project) -> None:
-    job = workspace.add_generation_comparison(project.id, GenerationComparisonRequest(PLAN, SLOW, "ttft", 2.0))
+    job = workspace.add_generation(project.id, GenerationComparisonRequest(PLAN, SLOW, "ttft", 2.0))
     (waiting,) = read_cards(workspace, project.id, 10).cards
     assert (waiting.title, waiting.facts["Prompt"], waiting.alive) == (
         "Comparison of generation: Fake (scripted)",

@@ -25,7 +25,7 @@ from inferlab.workspace.requests import (
     usual_shapes,
 )
 from inferlab.workspace.sources import DataFile
-from inferlab.workspace.version_requests import version_request
+from inferlab.workspace.versions import version_request
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.odd_models import odd_model
 from tests.helpers.requests import asked_benchmark, asked_profile, asked_version

@@ -27,11 +27,17 @@ from inferlab.store.formats import content_of
 from inferlab.web.runner import Runner
 from inferlab.workspace.cards import open_card
 from inferlab.workspace.engines import Engines
-from inferlab.workspace.exports import code_sample, model_file, recipe
+from inferlab.workspace.entries import KEPT_S, code_sample, model_file, recipe
 from inferlab.workspace.requests import ComparisonRequest, from_content
-from inferlab.workspace.trash import KEPT_S
-from inferlab.workspace.version_requests import VersionRequest, add_version, free_name, levels_of, read_basis
-from inferlab.workspace.versions import Version, discard_removed
+from inferlab.workspace.versions import (
+    Version,
+    VersionRequest,
+    add_version,
+    discard_removed,
+    free_name,
+    levels_of,
+    read_basis,
+)
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
 from tests.helpers.requests import asked_benchmark, asked_profile, asked_version

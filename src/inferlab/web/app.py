@@ -2,16 +2,105 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+from functools import cache
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from inferlab.version import __version__
-from inferlab.web import faults, theme
-from inferlab.web.security import Guard
-from inferlab.web.settings import DEFAULT_PORT, Settings, is_loopback
-from inferlab.web.unopened import forget_unopened
+from inferlab.views.charts.frame import ACCENT
+from inferlab.web import faults
+from inferlab.web.connections import forget_unopened
+from inferlab.web.security import DEFAULT_PORT, Guard, Settings, is_loopback
+
+STATIC = Path(__file__).parent / "static"
+
+# Loads the page again, unless the user is already on the way to another: reloading would call them back.
+_RELOAD = """<script>
+(() => {
+  let leaving = false;
+  // A download looks like leaving, and is over soon.
+  window.addEventListener("beforeunload", () => { leaving = true; setTimeout(() => { leaving = false; }, 3000); });
+  window.inferlabReload = () => { if (!leaving) location.reload(); };
+})();
+</script>"""
+
+# In the head, before anything is painted: a dark page must not flash white. Only a choice that differs from what
+# the browser prefers is remembered, so that choosing the same again is following it again.
+_DARK = """<script>
+(() => {
+  const key = "inferlab-dark", query = matchMedia("(prefers-color-scheme: dark)");
+  const stored = () => { try { return localStorage.getItem(key); } catch { return null; } };
+  const store = (dark) => {
+    try { dark === query.matches ? localStorage.removeItem(key) : localStorage.setItem(key, dark); } catch {}
+  };
+  const show = () => {
+    const chosen = stored(), dark = chosen === null ? query.matches : chosen === "true";
+    document.documentElement.classList.toggle("il-dark", dark);
+    if (window.Quasar) setDark(dark);
+  };
+  window.inferlabTheme = {
+    show, toggle: () => { store(!document.documentElement.classList.contains("il-dark")); show(); },
+  };
+  query.addEventListener("change", show);
+  window.addEventListener("storage", (event) => { if (event.key === key) show(); });
+  show();
+})();
+</script>"""
+
+
+def install() -> None:
+    """Give all pages of this process the style sheet, the colours and the usual shape of their controls."""
+    from nicegui import app, ui
+
+    ui.add_head_html(f'{_DARK}\n{_RELOAD}\n<link rel="stylesheet" href="{address("inferlab.css")}">', shared=True)
+    # Also for dialogs that come later: a script that is added to a page which is shown already does not run.
+    ui.add_head_html(f'<script defer src="{address("upload.js")}"></script>', shared=True)
+    app.config.vue_config_script += "inferlabTheme.show();\n"
+    app.colors(
+        # White on it, and it on white, are read well: more than 4.5 to 1.
+        primary="#2368b5",
+        secondary="#5d6774",
+        accent=ACCENT,
+        dark="#1c2126",
+        dark_page="#14171b",
+        positive="#2c8a57",
+        negative="#b3261e",
+        info=ACCENT,
+        warning="#b7791f",
+    )
+    ui.button.default_props("unelevated no-caps")
+    for field in (ui.input, ui.number, ui.select, ui.textarea):
+        field.default_props("outlined dense")
+    ui.tabs.default_props("no-caps align=left dense indicator-color=primary")
+
+
+@cache
+def address(name: str) -> str:
+    """The address of a static file, with a mark of its content: it may be cached for ever."""
+    mark = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?v={mark}"
+
+
+class Static(StaticFiles):
+    """Our static files: whoever asks with the mark of the content need not ask again."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=STATIC)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file, with how long it may be cached."""
+        response = await super().get_response(path, scope)
+        marked = scope["query_string"].startswith(b"v=")
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if marked else "no-cache"
+        return response
+
 
 #: Modules with `register(desk)`, which defines their pages.
 PAGES: tuple[str, ...] = (
@@ -43,8 +132,8 @@ def create(settings: Settings) -> FastAPI:
     )
     for name in ROUTERS:
         app.include_router(importlib.import_module(name).router(settings.desk), prefix=API)
-    app.mount("/static", theme.Static())
-    theme.install()
+    app.mount("/static", Static())
+    install()
     for name in PAGES:
         importlib.import_module(name).register(settings.desk)
     for each in (app, nicegui.app):
@@ -54,7 +143,7 @@ def create(settings: Settings) -> FastAPI:
     ui.run_with(
         app,
         title="inferlab",
-        favicon=theme.STATIC / "favicon.svg",
+        favicon=STATIC / "favicon.svg",
         dark=None,
         language="en-GB",
         binding_refresh_interval=0.5,

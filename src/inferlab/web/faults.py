@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferlab.errors import BadInput, Conflict, InferlabError, NotSaved, NotThere, TooLarge, TooMany, keep
-from inferlab.web.unopened import note_answer
+from inferlab.web.connections import note_answer
 
 FAULT = "That did not work: an internal error of inferlab. Its details were saved where inferlab was started."
 # What ends a request or a task without anything being wrong, or is said to the user elsewhere.

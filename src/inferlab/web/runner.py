@@ -98,7 +98,7 @@ class Runner:
 
     def _done(self, job: QueuedJob) -> Ended:
         try:
-            request = requests.from_content(job.kind, job.content)
+            request = requests.request_of(job)
             tracker = Tracker(request)
             with Reporting(self._store, job.id, tracker):
                 return self._after_interrupt(work(job, request, self._store, tracker, self._executor))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from nicegui import html
+from nicegui import html, ui
 from starlette.responses import RedirectResponse, Response
 
-from inferlab.store.entries import Entry, Project
+from inferlab.errors import InferlabError
+from inferlab.store.entries import Entry, Project, QueuedJob
 from inferlab.web import shell
+from inferlab.web.components.actions import JobPanel, offer_undo
 from inferlab.web.components.profile_form import open_loss, open_performance
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
 from inferlab.web.shell import Frame, Item, Section
+from inferlab.workspace import requests
+from inferlab.workspace.requests import ProfileRequest
+from inferlab.workspace.versions import Version
 from inferlab.workspace.workspace import ONLY_GENERATES
 
 #: What the page of each part is called that rests on the architecture alone.
@@ -89,6 +95,21 @@ async def project_page(desk: Desk, project_id: str, here: str, title: str = "") 
         _follow_entries(desk, project, listed, frame, address)
         with frame.content:
             yield Opened(project, listed.profiles, frame, listed.names)
+
+
+def profile_pages(desk: Desk, part: str, fill: Callable[[Opened, str], Awaitable[None]]) -> None:
+    """Define the pages of the profiles of a part: the newest, and each, which `fill` gets the id of."""
+
+    @shell.page(f"/projects/{{project_id}}/{part}")
+    async def newest(project_id: str, removed: str = "") -> Response:
+        return await newest_profile(desk, project_id, part, removed)
+
+    @shell.page(f"/projects/{{project_id}}/{part}/{{entry_id}}")
+    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
+        async with project_page(desk, project_id, f"{part}/{entry_id}") as opened:
+            if not only_generates(opened):
+                await offer_undo(desk, removed, f"/projects/{project_id}/{part}", "the profile")
+                await fill(opened, entry_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +201,149 @@ def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, st
         name = f"{entry.brief[part]['name']} · {version}" if version else str(entry.brief[part]["name"])
         items.append(Item(name, f"{base}/{part}/{entry.id}", aged(entry.created_at)))
     return items
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectWork:
+    """The jobs of one kind of a project, and what there is of what they make: names by id."""
+
+    alive: tuple[QueuedJob, ...]
+    ended: tuple[QueuedJob, ...]
+    positions: Mapping[str, int]
+    made: Mapping[str, str]
+    #: All entries or versions, for whoever shows them.
+    entries: tuple[Any, ...] = field(default=())
+
+    @property
+    def making(self) -> set[str | None]:
+        """What is still being made, and grows from part to part."""
+        return {job.entry_id for job in self.alive}
+
+
+class ProjectJobs:
+    """Jobs of a project above the page of what they make, and news of what they made meanwhile.
+
+    `shown` gets what was read, and says whether the page stays.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        read: Callable[[], ProjectWork],
+        on_work: Callable[[ProjectWork], bool],
+        known_ids: Collection[str],
+        base: str,
+        news: str,
+    ) -> None:
+        self._read, self._on_work, self._base, self._news_text = read, on_work, base, news
+        self._known_ids = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
+        with html.div().classes("il-profile-jobs"):
+            self._panel = JobPanel(desk, self.refresh)
+        self._news = html.div().classes("il-news")
+        follow(desk, lambda before, now: self.refresh())
+
+    async def refresh(self) -> None:
+        """Show how it is now."""
+        work = await asyncio.to_thread(self._read)
+        if self._news.is_deleted:
+            return
+        self._panel.show(work.alive, work.ended, {}, work.positions)
+        if not self._on_work(work):
+            return
+        for entry_id, name in work.made.items():
+            if entry_id not in self._known_ids and entry_id not in work.making:
+                self._known_ids.add(entry_id)
+                with self._news:
+                    link = html.a(self._news_text.format(name), href=f"{self._base}/{entry_id}")
+                    link.classes("il-banner").props(f'data-testid="news-{entry_id}"')
+
+
+def version_jobs(
+    desk: Desk,
+    project_id: str,
+    base: str,
+    versions_before: Sequence[Version],
+    on_versions: Callable[[Sequence[Version]], None],
+) -> ProjectJobs:
+    """The jobs that make versions of a project; `shown` is given the versions whenever they may have changed."""
+    workspace = desk.workspace
+
+    def read() -> ProjectWork:
+        jobs_there = workspace.store.jobs.of_project(project_id)
+        # Without its entry, a job that has ended is one whose version was removed.
+        jobs = [job for job in jobs_there if job.kind == "optimization" and (job.alive or job.entry_id is None)]
+        versions = workspace.versions.of_project(project_id)
+        return _work(desk, jobs, {version.id: version.name for version in versions}, versions)
+
+    def show(work: ProjectWork) -> bool:
+        on_versions(work.entries)
+        return True
+
+    news = "The version “{}” is made and measured. Open it."
+    return ProjectJobs(desk, read, show, [version.id for version in versions_before], base, news)
+
+
+def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None = None) -> ProjectJobs:
+    """The jobs that make profiles of a project; `entry` is the profile that the page shows, if it is one."""
+    workspace, project_id = desk.workspace, opened.project.id
+    part = section.rpartition("/")[2]
+    was_made = False
+
+    def read() -> ProjectWork:
+        jobs = [job for job in workspace.store.jobs.of_project(project_id) if job.kind == "profile"]
+        profiles = workspace.profiles(project_id)
+        # Those whose entry lacks something are told of where it is missed.
+        job_ids = {job.id for job in jobs}
+        for job in workspace.store.jobs.of_entries([profile.id for profile in profiles]).values():
+            own = entry is not None and job.entry_id == entry.id
+            if job.id not in job_ids and (job.status == "failed" or (own and job.status != "done")):
+                jobs.append(job)
+        briefs = {profile.id: profile.brief for profile in profiles}
+        concerned = [job for job in jobs if job.alive or _concerns(job, briefs.get(job.entry_id or "", {}), part)]
+        names = {
+            profile.id: profile.brief[part]["name"] for profile in profiles if _is_measured(profile.brief, part)
+        }
+        return _work(desk, concerned, names, profiles)
+
+    def show(work: ProjectWork) -> bool:
+        nonlocal was_made
+        if entry is None:
+            return True
+        before, was_made = was_made, entry.id in work.making
+        if entry.id not in {entry.id for entry in work.entries}:
+            # Removed, here or in another tab; or begun again, and then there is nothing to undo.
+            ui.navigate.to(section if was_made else f"{section}?removed={entry.id}")
+            return False
+        if before and not was_made:
+            shell.reload()
+            return False
+        return True
+
+    profile_ids = [profile.id for profile in opened.profiles]
+    return ProjectJobs(desk, read, show, profile_ids, section, "The profile “{}” is measured. Open it.")
+
+
+def _work(desk: Desk, jobs: list[QueuedJob], names: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
+    jobs.sort(key=lambda job: (job.status != "running", job.queued_at))
+    alive = tuple(job for job in jobs if job.alive)
+    positions = {job.id: desk.workspace.position(job) for job in alive}
+    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), positions, names, tuple(entries))
+
+
+def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
+    """Whether what became of a job belongs to this part: it was asked for, and is not there or not whole."""
+    try:
+        request = requests.request_of(job)
+    except InferlabError:
+        return True
+    if isinstance(request, ProfileRequest) and not getattr(request.wanted, part):
+        return False
+    # What keeps a whole part from being made is a problem of the profile; others are of its times.
+    of_a_part = job.status == "failed" and job.failure in (brief.get("problems") or ())
+    return not _is_measured(brief, part) or not (of_a_part or (job.status == "failed" and part == "loss"))
+
+
+def _is_measured(brief: Mapping[str, Any], part: str) -> bool:
+    """Whether a part of a profile was measured."""
+    measured = brief.get(part) or {}
+    return bool(measured) and measured.get("method") != "approximated"

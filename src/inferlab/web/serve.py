@@ -25,8 +25,7 @@ from inferlab.web.app import create
 from inferlab.web.connections import MOST_HEAD_BYTES, Connection
 from inferlab.web.desk import Desk
 from inferlab.web.faults import quiet_libraries
-from inferlab.web.settings import DEFAULT_PORT, Settings, is_loopback
-from inferlab.web.tokens import new_token, own_token, stored_token
+from inferlab.web.security import DEFAULT_PORT, Settings, is_loopback, new_token, own_token, stored_token
 from inferlab.workspace.workspace import Workspace
 
 # How far to look for a free port beyond the default.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,7 @@ from inferlab.units import plural
 from inferlab.web import faults
 
 API_DESCRIPTION = "/api/v1/openapi.json"
+_PAGE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class Frame:
     content: Element
     #: The sections of a project; see `fill_rail`.
     rail: Element | None = None
+
+
+def page(path: str) -> ui.page:
+    """Defines the page at an address; on a busy machine it comes late rather than not at all."""
+    return ui.page(path, response_timeout=_PAGE_TIMEOUT_S)
 
 
 @contextmanager
@@ -277,6 +284,21 @@ def table(heads: Sequence[str], right: Collection[str] = (), classes: str = "", 
     return body
 
 
+def text_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Collection[int],
+    classes: Mapping[int, str] | None = None,
+    name: str = "",
+) -> None:
+    """A table of texts, those in the columns `left` words and all others numbers; some rows have classes."""
+    with table(heads, [head for index, head in enumerate(heads) if index not in left], name=name):
+        for number, row in enumerate(rows):
+            with html.tr().classes((classes or {}).get(number, "")):
+                for index, text in enumerate(row):
+                    html.td(text).classes("" if index in left else "il-right")
+
+
 def facts(pairs: Sequence[tuple[str, str]]) -> Element:
     """Names and values in two columns."""
     with html.div().classes("il-facts") as whole:
@@ -327,3 +349,38 @@ class Progress:
         self._bar.set_value(fraction or 0.0)
         if self._label is not None:
             self._label.text = "…" if fraction is None else f"{100 * fraction:.0f} %"
+
+
+# The clipboard is only there on this machine and by https, and only while a click is handled; the old way works
+# everywhere. The answer says whether it was done.
+COPY = """
+(async (text) => {
+  try { await navigator.clipboard.writeText(text); return true; } catch {}
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  return done;
+})(%s)
+"""
+# At the top: what was removed can be undone at the bottom.
+_COPIED = 'Quasar.Notify.create({ message: "Copied", timeout: 1500, position: "top" })'
+
+
+def copy_handler(expression: str) -> str:
+    """A handler in JavaScript that copies what an expression gives."""
+    return f"async () => {{ await {COPY % expression}; {_COPIED} }}"
+
+
+def command_line(text: str, name: str = "copy-command") -> Element:
+    """A command as it is typed in a terminal, to be copied."""
+    with html.div().classes("il-command") as whole:
+        html.code(text)
+        button = ui.button(icon="content_copy").props(f'flat dense round data-testid="{name}" aria-label="Copy"')
+        with button:
+            ui.tooltip("Copy")
+    button.on("click", js_handler=copy_handler(json.dumps(text)))
+    element: Element = whole
+    return element

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from inferlab.engines import environments, registry
@@ -25,8 +24,6 @@ TITLES = {
     "executor": "Neural Engine",
     "fake": "Fake (scripted)",
 }
-
-
 #: Engines that are made for generating, the usual ones first.
 _GENERATORS = ("llamacpp", "torch", "openvino-genai", "onnxruntime-genai")
 
@@ -83,37 +80,37 @@ class Engines:
         """Look again next time: one was installed or removed."""
         self._engines = None
 
-    def choices(self, model: Model, profiling: bool = False) -> list[EngineChoice]:
-        """All engines for a model, those that can be chosen first."""
-        choices = [
-            EngineChoice(engine.name, title(engine.name), reason(engine, model, profiling))
-            for engine in self.all()
-        ]
-        offered = [choice for choice in choices if choice.name != registry.FAKE or not choice.reason]
-        return sorted(offered, key=lambda choice: (bool(choice.reason), choice.name == registry.FAKE))
+    def choices(self, model: Model | GenerativeModel, profiling: bool = False) -> list[EngineChoice]:
+        """All engines for a model, those that can be chosen first; the scripted one only where it can."""
+        usual, choices = [], []
+        if isinstance(model, GenerativeModel):
+            usual = [name for name in _GENERATORS if model.kind == "gguf" or name != "llamacpp"]
+        for engine in self.all():
+            choice = EngineChoice(engine.name, title(engine.name), reason(engine, model, profiling))
+            # Of those that cannot generate, what is made for it and not installed is worth a line.
+            told = (
+                engine.name in _GENERATORS and engine.state != "ready"
+                if isinstance(model, GenerativeModel)
+                else engine.name != registry.FAKE
+            )
+            if told or not choice.reason:
+                choices.append(choice)
+        place = {name: number for number, name in enumerate(usual)}
+        return sorted(
+            choices,
+            key=lambda choice: (
+                bool(choice.reason),
+                place.get(choice.name, len(usual)),
+                choice.name == registry.FAKE,
+            ),
+        )
 
-    def refuse(self, name: str, model: Model, profiling: bool = False) -> None:
-        """Refuse an engine that is none of the known ones, or that cannot run a model.
+    def refuse(self, name: str, model: Model | GenerativeModel, profiling: bool = False) -> None:
+        """Refuse an engine that is none of the known ones, or that cannot run a model, or generate with it.
 
         Files with engines (`file.py:Class`) are code: who may name one is at the command line, not on a page.
         """
         if why := reason(self.named(name), model, profiling):
-            raise BadInput(f"{title(name)} cannot be chosen: {why}.")
-
-    def generator_choices(self, model: GenerativeModel) -> list[EngineChoice]:
-        """All engines that generate tokens, those that can be chosen for a model first."""
-        able = [engine for engine in self.all() if engine.state != "ready" or _generates(engine, model)]
-        choices = [
-            EngineChoice(engine.name, title(engine.name), generator_reason(engine, model)) for engine in able
-        ]
-        # Of what is not installed, only what is made for generating is worth a line.
-        offered = [choice for choice in choices if not choice.reason or choice.name in _GENERATORS]
-        order = [name for name in _GENERATORS if model.kind == "gguf" or name != "llamacpp"]
-        return sorted(offered, key=lambda choice: (bool(choice.reason), _place(choice.name, order)))
-
-    def refuse_generator(self, name: str, model: GenerativeModel) -> None:
-        """Refuse an engine that is none of the known ones, or that cannot generate with a model."""
-        if why := generator_reason(self.named(name), model):
             raise BadInput(f"{title(name)} cannot be chosen: {why}.")
 
     def named(self, name: str) -> EngineInfo:
@@ -126,36 +123,21 @@ class Engines:
         )
 
 
-def reason(engine: EngineInfo, model: Model, profiling: bool = False) -> str:
-    """Why an engine cannot run or profile a model; empty where it can."""
+def reason(engine: EngineInfo, model: Model | GenerativeModel, profiling: bool = False) -> str:
+    """Why an engine cannot run or profile a model, or generate tokens with it; empty where it can."""
     if engine.state != "ready":
         return engine.problem or engine.state
-    if model.kind not in engine.kinds:
+    if isinstance(model, GenerativeModel):
+        # Some generate with a class of its own, of which the list of engines does not tell.
+        generator = registry.abilities(registry.launch_generator(engine.name))
+        if "generation" not in generator.capabilities:
+            return "it does not generate tokens"
+        if model.kind not in generator.kinds:
+            return f"it generates with {', '.join(sorted(generator.kinds))}, and this model is {model.kind}"
+    elif model.kind not in engine.kinds:
         return f"it runs {', '.join(engine.kinds)}, and this model is {model.kind}"
     if profiling and "layer_times" not in engine.capabilities:
         return "it does not report the times of its layers"
-    return ""
-
-
-def _generates(engine: EngineInfo, model: GenerativeModel) -> bool:
-    return not generator_reason(engine, model)
-
-
-def _place(name: str, order: Sequence[str]) -> tuple[int, bool]:
-    """The usual engines first, the scripted one last."""
-    return order.index(name) if name in order else len(order), name == registry.FAKE
-
-
-def generator_reason(engine: EngineInfo, model: GenerativeModel) -> str:
-    """Why an engine cannot generate tokens with a model; empty where it can."""
-    if engine.state != "ready":
-        return engine.problem or engine.state
-    # Some generate with a class of its own, of which the list of engines does not tell.
-    can = registry.abilities(registry.launch_generator(engine.name))
-    if "generation" not in can.capabilities:
-        return "it does not generate tokens"
-    if model.kind not in can.kinds:
-        return f"it generates with {', '.join(sorted(can.kinds))}, and this model is {model.kind}"
     return ""
 
 

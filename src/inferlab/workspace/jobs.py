@@ -13,18 +13,16 @@ from inferlab.errors import BadInput
 from inferlab.lab import Lab, read_model
 from inferlab.lab.executor import Executor
 from inferlab.model.generative import read_generative
-from inferlab.records import Event, Listener, Outcome, Plan
+from inferlab.records import Event, Listener, Outcome
+from inferlab.records.capacity import GenerationCapacity
+from inferlab.records.comparison import GenerationComparison
 from inferlab.records.generation import GenerationOutcome, GenerationPlan
-from inferlab.records.generation_results import (
-    GenerationCapacity,
-    GenerationComparison,
-    GenerationRecommendation,
-)
 from inferlab.records.profile import LEVELS
+from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import JobStatus, QueuedJob
 from inferlab.store.jobs import Progress
 from inferlab.store.store import Store
-from inferlab.views.events import event as prose
+from inferlab.views.text import event as prose
 from inferlab.workspace.engines import title
 from inferlab.workspace.requests import (
     BenchmarkRequest,
@@ -37,10 +35,13 @@ from inferlab.workspace.requests import (
     JobRequest,
     OptimizationRequest,
     ProfileRequest,
+    TokenRequest,
+    plans_of,
 )
 from inferlab.workspace.versions import VERSION, Versions, discard, path_of
 
-_MADE_OF_GENERATIONS = GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest
+#: What follows from measuring a model that generates.
+MadeOfGenerations = GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest
 # The version that was just made is one of them.
 _NEWEST = 10
 # A part that takes longer than expected creeps up to here and waits.
@@ -133,7 +134,7 @@ def _worked(
     if isinstance(request, GenerationRequest):
         swept = lab.resume_generation(before, listen) if before else lab.generate(request.plan, listen)
         return _of_cells(swept.outcomes)
-    if isinstance(request, _MADE_OF_GENERATIONS):
+    if isinstance(request, MadeOfGenerations):
         return _of_generations(lab, request, listen)
     if before:
         # Its parts belong together: half of an older one is no use.
@@ -153,7 +154,7 @@ def _of_cells(outcomes: Sequence[Outcome] | Sequence[GenerationOutcome]) -> Ende
 
 def _of_generations(
     lab: Lab,
-    request: GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest,
+    request: MadeOfGenerations,
     listener: Listener,
 ) -> Ended:
     """A comparison, a capacity or a recommendation of a model that generates; one that is cut off begins again."""
@@ -191,13 +192,6 @@ def _of_version(lab: Lab, request: OptimizationRequest, listener: Listener, stor
     return Ended("failed", version.problems[0]) if version.problems else Ended("done")
 
 
-def plans_of(request: JobRequest) -> Sequence[Plan | GenerationPlan]:
-    """The plans that a job has."""
-    if isinstance(request, ComparisonRequest | GenerationComparisonRequest):
-        return request.a, request.b
-    return () if isinstance(request, InstallRequest) else (request.plan,)
-
-
 def _refuse_changed(job: QueuedJob, request: JobRequest, store: Store, listener: Listener) -> None:
     """Refuse a model that is no longer the project's: its results would stand beside those of another."""
     if job.project_id is None or not store.projects.has(job.project_id):
@@ -216,7 +210,7 @@ def _refuse_changed(job: QueuedJob, request: JobRequest, store: Store, listener:
 
 def _digest(request: JobRequest, name: str, listener: Listener) -> str:
     """That of a model as it is now."""
-    if isinstance(request, GenerationRequest | _MADE_OF_GENERATIONS):
+    if isinstance(request, TokenRequest):
         return read_generative(name, listener).digest
     return read_model(name, listener).digest
 
@@ -245,7 +239,7 @@ def parts_of(request: JobRequest) -> tuple[Part, ...]:
         return (Part(("measuring",), "Running benchmark", count * each_s),)
     if isinstance(request, GenerationRequest):
         return tuple(_generation_parts(request.plan))
-    if isinstance(request, _MADE_OF_GENERATIONS):
+    if isinstance(request, MadeOfGenerations):
         return tuple(_parts_of_generations(request))
     if isinstance(request, OptimizationRequest):
         making = Part(("optimizing",), "Making the version", _MAKING_S)
@@ -274,7 +268,7 @@ def _generation_parts(plan: GenerationPlan) -> list[Part]:
 
 
 def _parts_of_generations(
-    request: GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest,
+    request: MadeOfGenerations,
 ) -> list[Part]:
     reading = Part((), "Reading the model", 1.0)
     if isinstance(request, GenerationComparisonRequest):

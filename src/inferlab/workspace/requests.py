@@ -14,21 +14,22 @@ from inferlab.lab.comparison import arm_labels, split
 from inferlab.measure.cells import validate_plan
 from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
-from inferlab.options.generation import GENERATION
+from inferlab.options.generation import GENERATION, ONLY_GENERATION
 from inferlab.options.plan import COMPARISON
 from inferlab.profiling.options import validate_profile
 from inferlab.records import Model, Plan
+from inferlab.records.comparison import ComparedMetric
 from inferlab.records.generation import GenerationPlan, GenerativeModel
-from inferlab.records.generation_results import ComparedMetric
 from inferlab.records.optimization import VersionOptions
 from inferlab.records.profile import NAME, ProfileOptions
-from inferlab.store.entries import JobKind
+from inferlab.store.entries import JobKind, QueuedJob
 from inferlab.workspace.engines import title
 from inferlab.workspace.sources import MODEL_ENDINGS
 
 # More cells than this are a day's work that a page should not begin by a slip of the finger.
 _MOST_CELLS = 200
 _LONGEST_NAME = 80
+_TOTAL = "Total seconds, including loading."
 # Not the usual one, so that it shows where it has an effect.
 _ANY_LENGTH = 17
 
@@ -103,12 +104,10 @@ class GenerationComparisonRequest:
 
     a: GenerationPlan
     b: GenerationPlan
-    metric: ComparedMetric = "tpot"
-    #: Total seconds, including loading.
-    time_s: float = 60.0
-    margin: float = 0.01
-    #: Processes are started from nothing rather than forked.
-    fresh: bool = False
+    metric: ComparedMetric = field(default="tpot", metadata={"help": ONLY_GENERATION["metric"].help})
+    time_s: float = told(_TOTAL, 60.0)
+    margin: float = told(COMPARISON["margin"].help, 0.01)
+    fresh: bool = told(COMPARISON["fresh"].help, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +115,7 @@ class GenerationCapacityRequest:
     """Search the highest rate of requests of which enough meet the plan's objective; the plan has one cell."""
 
     plan: GenerationPlan
-    #: The share of the requests that must meet it.
-    attainment: float = 0.9
+    attainment: float = told(ONLY_GENERATION["attainment"].help, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +123,7 @@ class GenerationRecommendationRequest:
     """Search the engine, cores and batch size that generate most tokens per second within the plan's limits."""
 
     plan: GenerationPlan
-    #: Total seconds, including loading.
-    time_s: float = 120.0
+    time_s: float = told(_TOTAL, 120.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +141,12 @@ class InstallRequest:
     engine: str
 
 
+#: What can be asked of a model that generates tokens.
+TokenRequest = (
+    GenerationRequest | GenerationComparisonRequest | GenerationCapacityRequest | GenerationRecommendationRequest
+)
 JobRequest = (
-    BenchmarkRequest
-    | ComparisonRequest
-    | GenerationRequest
-    | GenerationComparisonRequest
-    | GenerationCapacityRequest
-    | GenerationRecommendationRequest
-    | ProfileRequest
-    | OptimizationRequest
-    | InstallRequest
+    BenchmarkRequest | ComparisonRequest | TokenRequest | ProfileRequest | OptimizationRequest | InstallRequest
 )
 
 _KINDS: dict[JobKind, type[JobRequest]] = {
@@ -167,6 +160,18 @@ _KINDS: dict[JobKind, type[JobRequest]] = {
     "optimization": OptimizationRequest,
     "install": InstallRequest,
 }
+
+
+def plans_of(request: JobRequest) -> Sequence[Plan | GenerationPlan]:
+    """The plans that a job has."""
+    if isinstance(request, ComparisonRequest | GenerationComparisonRequest):
+        return request.a, request.b
+    return () if isinstance(request, InstallRequest) else (request.plan,)
+
+
+def request_of(job: QueuedJob) -> JobRequest:
+    """What a job asks for."""
+    return from_content(job.kind, job.content)
 
 
 def kind_of(request: JobRequest) -> JobKind:
@@ -209,9 +214,7 @@ def benchmark_request(request: BenchmarkRequest, side: Side, rival: Side | None 
     if other_engine and request.against:
         raise BadInput("Compare with an engine or with a benchmark that was measured before, not with both.")
     plan = planned(request.plan, model)
-    cells = len(plan.num_cores) * len(plan.batch_sizes)
-    if cells > _MOST_CELLS:
-        raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
+    _refuse_many(len(plan.num_cores) * len(plan.batch_sizes))
     if other_engine is None:
         return BenchmarkRequest(plan, request.against, entry_labels=request.entry_labels)
     against = rival or side
@@ -266,67 +269,61 @@ def profile_request(request: ProfileRequest, model: Model) -> ProfileRequest:
     return ProfileRequest(planned(replace(request.plan, time_s=options.time_s), model), options)
 
 
-def generation_request(request: GenerationRequest, model: GenerativeModel) -> GenerationRequest:
+def token_request(request: TokenRequest, model: GenerativeModel) -> TokenRequest:
     """The job that is asked for; refuses what the model, an engine or the memory has no room for."""
+    if isinstance(request, GenerationRequest):
+        return GenerationRequest(_generating(request.plan, model))
+    if isinstance(request, GenerationComparisonRequest):
+        if not request.a.engines or len(request.b.engines) != 1:
+            raise BadInput("Name two engines to compare, A's and B's.")
+        a, b = (_only_cell(plan, model) for plan in (request.a, request.b))
+        if a == b:
+            engine = title(a.engines[0])
+            raise BadInput(f"Both sides of the comparison are {engine}. Choose another engine for one.")
+        COMPARISON["margin"].validate(request.margin)
+        GENERATION["time"].validate(request.time_s)
+        return replace(request, a=a, b=b)
+    if isinstance(request, GenerationCapacityRequest):
+        if not request.plan.slo:
+            raise BadInput(
+                "The highest rate is that which meets an objective: give one, such as ttft<500ms,tpot<50ms."
+            )
+        GENERATION["attainment"].validate(request.attainment)
+        # At some rate its requests arrive by themselves; which, the search says.
+        _only_cell(replace(request.plan, scenario="server", rates=(1.0,)), model)
+    else:
+        GENERATION["time"].validate(request.time_s)
+        # An objective is about each sequence here, not about requests that arrive.
+        _generating(replace(request.plan, slo=()), model)
+    return replace(request, plan=replace(request.plan, model=model.source))
+
+
+def _generating(plan: GenerationPlan, model: GenerativeModel) -> GenerationPlan:
+    """The plan for a model, each of its values once; refuses one that cannot be measured."""
     lists = ("engines", "prompt_tokens", "new_tokens", "depths", "batch_sizes", "num_cores", "rates")
-    values: dict[str, Any] = {name: tuple(dict.fromkeys(getattr(request.plan, name))) for name in lists}
+    values: dict[str, Any] = {name: tuple(dict.fromkeys(getattr(plan, name))) for name in lists}
     for name, chosen in values.items():
         if not chosen:
             raise BadInput(f"Choose at least one of {name.replace('_', ' ')}.")
-    cells = math.prod(map(len, values.values()))
-    if cells > _MOST_CELLS:
-        raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
-    plan = replace(request.plan, model=model.source, **values)
-    validate_generation(plan)
-    generation_cells(plan, model)
-    return GenerationRequest(plan)
-
-
-def generation_comparison_request(
-    request: GenerationComparisonRequest, model: GenerativeModel
-) -> GenerationComparisonRequest:
-    """The job that is asked for; refuses what cannot be compared."""
-    if not request.a.engines or len(request.b.engines) != 1:
-        raise BadInput("Name two engines to compare, A's and B's.")
-    a, b = (_only_cell(plan, model) for plan in (request.a, request.b))
-    if a == b:
-        raise BadInput(f"Both sides of the comparison are {title(a.engines[0])}. Choose another engine for one.")
-    COMPARISON["margin"].validate(request.margin)
-    GENERATION["time"].validate(request.time_s)
-    return replace(request, a=a, b=b)
-
-
-def generation_capacity_request(
-    request: GenerationCapacityRequest, model: GenerativeModel
-) -> GenerationCapacityRequest:
-    """The job that is asked for; refuses what cannot be searched."""
-    if not request.plan.slo:
-        raise BadInput(
-            "The highest rate is that which meets an objective: give one, such as ttft<500ms,tpot<50ms."
-        )
-    GENERATION["attainment"].validate(request.attainment)
-    # At some rate its requests arrive by themselves; which, the search says.
-    _only_cell(replace(request.plan, scenario="server", rates=(1.0,)), model)
-    return replace(request, plan=replace(request.plan, model=model.source))
-
-
-def generation_recommendation_request(
-    request: GenerationRecommendationRequest, model: GenerativeModel
-) -> GenerationRecommendationRequest:
-    """The job that is asked for; what the plan leaves open is searched."""
-    GENERATION["time"].validate(request.time_s)
-    # An objective is about each sequence here, not about requests that arrive.
-    generation_request(GenerationRequest(replace(request.plan, slo=())), model)
-    return replace(request, plan=replace(request.plan, model=model.source))
+    _refuse_many(math.prod(map(len, values.values())))
+    full_plan = replace(plan, model=model.source, **values)
+    validate_generation(full_plan)
+    generation_cells(full_plan, model)
+    return full_plan
 
 
 def _only_cell(plan: GenerationPlan, model: GenerativeModel) -> GenerationPlan:
     """The plan for a model; refused where it has several cells."""
-    full_plan = generation_request(GenerationRequest(plan), model).plan
+    full_plan = _generating(plan, model)
     cells = len(generation_cells(full_plan, model))
     if cells != 1:
         raise BadInput(f"This takes one combination, and these are {cells}. Give one value of each.")
     return full_plan
+
+
+def _refuse_many(cells: int) -> None:
+    if cells > _MOST_CELLS:
+        raise BadInput(f"These are {cells} combinations; a page starts at most {_MOST_CELLS}. Choose fewer.")
 
 
 def suggested_name(model: Model) -> str:

@@ -7,20 +7,38 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.onnx_file import digest_of
-from inferlab.records import Model
-from inferlab.records.optimization import Optimization
+from inferlab.optimizing.options import validate_version
+from inferlab.profiling.estimate import check_budget, estimate, usual_weights, with_estimate
+from inferlab.profiling.gains import best_gain
+from inferlab.profiling.predict import int8_speedup, predict
+from inferlab.records import Model, Plan
+from inferlab.records.optimization import (
+    CHANNEL,
+    Optimization,
+    Pruning,
+    Quantization,
+    Recipe,
+    Scheme,
+    VersionOptions,
+)
+from inferlab.records.profile import Gain, LossProfile, Profile, PruningEstimate
 from inferlab.settings import versions_folder
-from inferlab.store.entries import Entry
+from inferlab.store.entries import Entry, QueuedJob
 from inferlab.store.rows import new_id
 from inferlab.store.store import Store
-from inferlab.workspace.entries import entry_of
+from inferlab.transform.patterns import parse_groups
+from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, told
+
+if TYPE_CHECKING:
+    from inferlab.workspace.workspace import Workspace
+
 
 #: The kind of entry that a version is.
 VERSION = "version"
@@ -117,7 +135,9 @@ class Versions:
         return read_model(version.path)
 
     def _entry(self, version_id: str) -> Entry:
-        entry = entry_of(self.store, version_id, (VERSION,), "version")
+        entry = self.store.entry(version_id)
+        if entry.kind != VERSION:
+            raise NotThere(f"{version_id} is a {entry.kind}, not a version.")
         if not entry.brief.get("optimized"):
             raise NotThere(
                 f"The version {version_id} was saved by another version of inferlab, and this one cannot read it."
@@ -209,3 +229,226 @@ def discard_removed(kept_s: float) -> None:
 def _home() -> Path:
     """Links followed, as the paths of models are."""
     return versions_folder().resolve()
+
+
+#: How zeros may lie in a weight, and what that is called.
+PATTERNS = {
+    "unstructured": "Unstructured",
+    "block4": "Blocks of 4",
+    "2:4": "2 of every 4",
+    "channel": "Whole channels",
+}
+SCHEMES: dict[Scheme, str] = {
+    "static": "INT8, static",
+    "dynamic": "INT8, dynamic",
+    "weights": "INT8 weights only",
+    "fp16": "FP16",
+}
+# More engines than this are a slip of the finger.
+_MOST_ENGINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRequest:
+    """A version to be made: pruned, quantised, or both; then compared with the original on each engine."""
+
+    name: str = told("Its name, up to 80 characters.", "")
+    plan: Plan = ONE_BY_ONE
+    sparsity: float | None = told("The sparsity of every layer but the first, the last and grouped ones.")
+    levels: Mapping[str, float] = field(
+        default_factory=dict, metadata={"help": "Or the sparsity by the name of the weight."}
+    )
+    budget: float | None = told("Or the loss that may be spent; the profiles choose the layers.")
+    performance: str | None = told("The profile to take times from; null is the newest.")
+    loss: str | None = told("The profile to take losses from; null is the newest.")
+    pattern: str = told("How zeros lie: unstructured, block4, N:M (such as 2:4) or channel.", "unstructured")
+    quantization: Scheme | None = field(
+        default=None, metadata={"help": "static or dynamic INT8, weights only, or fp16."}
+    )
+    engines: tuple[str, ...] = field(
+        default=("onnxruntime",), metadata={"help": "Engines to measure on; an empty list only makes it."}
+    )
+    data: str | None = told(
+        "An .npz of inputs, optionally with labels: `upload:ID`, an allowed path, or `demo:digits`. Ranges of "
+        "static INT8 are found on it; without it, on generated inputs."
+    )
+
+    @property
+    def prunes(self) -> bool:
+        """Whether some weights become zero."""
+        asked = self.sparsity is not None or self.budget is not None or bool(self.levels)
+        return asked or group_share(self.pattern) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What the estimate for a version goes by: the profiles of the original."""
+
+    profile: Profile
+    #: Ids of the entries that times and losses were taken from; None where there are no times.
+    performance_id: str | None
+    loss_id: str | None
+
+    @property
+    def loss(self) -> LossProfile:
+        """Its losses, measured or approximated."""
+        if self.profile.loss is None or not self.profile.loss.layers:
+            raise BadInput("No layer of this model can be pruned: nothing can be predicted, or made, by pruning.")
+        return self.profile.loss
+
+    def usual(self) -> list[str]:
+        """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
+        return usual_weights(self.loss.layers)
+
+    def within(self, budget: float, weights: list[str] | None = None) -> dict[str, float]:
+        """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones."""
+        check_budget(budget)
+        found = estimate(self.profile.performance, self.loss, budget, weights)
+        return dict(found.levels) if found else {}
+
+    def alike(self, sparsity: float, weights: list[str] | None = None) -> dict[str, float]:
+        """The same sparsity for all weights."""
+        return dict.fromkeys(self.usual() if weights is None else weights, sparsity)
+
+    def predicted(self, levels: Mapping[str, float]) -> PruningEstimate:
+        """What these shares of zeros would give."""
+        known = {layer.weight for layer in self.loss.layers}
+        for weight, level in levels.items():
+            if weight not in known:
+                raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
+            if not 0 <= level < 1:
+                raise BadInput(f"The sparsity of {weight} must be 0 or more and below 1, not {level:g}.")
+        return predict(self.profile.performance, self.loss, levels)
+
+    def best_gain(self, budget: float) -> Gain | None:
+        """The fastest that the profiles estimate within a budget; None where nothing counts."""
+        return best_gain(with_estimate(self.profile, budget))
+
+    def unmeasured(self, levels: Mapping[str, float] | None = None) -> list[str]:
+        """The weights whose losses were not measured, of those that these levels prune, or of all."""
+        bare = dict.fromkeys(layer.weight for layer in self.loss.layers if not layer.losses)
+        return [weight for weight in bare if levels is None or levels.get(weight, 0.0) > 0]
+
+    def int8_speedup(self) -> float | None:
+        """How many times as fast an INT8 copy was; None where none was timed."""
+        return int8_speedup(self.profile.performance)
+
+
+def add_version(workspace: Workspace, project_id: str, asked: VersionRequest) -> QueuedJob:
+    """Queue an optimised version of a project's model."""
+    workspace.refuse_generating(project_id)
+    project = workspace.store.projects.get(project_id)
+    model = project.model
+    if asked.plan.input_shapes is None:
+        asked = replace(asked, plan=replace(asked.plan, input_shapes=project.input_shapes))
+    for engine in asked.engines:
+        workspace.engines.refuse(engine, model)
+    if asked.data and asked.data != "demo:digits":
+        asked = replace(asked, data=workspace.sources.file(asked.data))
+    levels: dict[str, float] = {}
+    try:
+        basis = read_basis(workspace, project_id, asked.performance, asked.loss)
+        levels = levels_of(asked, basis) if asked.prunes else {}
+        asked = replace(asked, performance=basis.performance_id, loss=basis.loss_id)
+    except InferlabError:
+        # Nothing can be predicted of this model, which is not needed to change its precision.
+        if asked.prunes or asked.performance or asked.loss:
+            raise
+    return workspace.queue(project_id, version_request(asked, model, levels))
+
+
+def read_basis(
+    workspace: Workspace, project_id: str, performance_id: str | None = None, loss_id: str | None = None
+) -> Basis:
+    """The profiles of a project's model that a version is predicted by; without ids the newest."""
+    digest = workspace.store.projects.get(project_id).model.digest
+    # Profiles of versions stand beside them.
+    known = [profile for profile in workspace.profiles(project_id) if profile.model_digest == digest]
+    for wanted in filter(None, (performance_id, loss_id)):
+        if wanted not in {one.id for one in known}:
+            raise NotThere(f"{wanted} is not a profile of this project's model.")
+    first = performance_id or next((one.id for one in known if one.brief.get("performance")), None)
+    second = loss_id or _newest_losses(known)
+    losses = workspace.profile_as_kept(second) if second else workspace.theory(project_id)
+    if losses.loss is not None and losses.loss.left_out:
+        losses = replace(losses, loss=_with_all_layers(losses.loss, workspace.theory(project_id).loss))
+    if first != second:
+        timed = workspace.profile_as_kept(first).performance if first else None
+        losses = replace(losses, performance=timed)
+    return Basis(losses, first, second)
+
+
+def _with_all_layers(loss: LossProfile, theory: LossProfile | None) -> LossProfile:
+    """The losses with the layers that were not measured too, which have none."""
+    known = {layer.weight for layer in loss.layers}
+    missing = [layer for layer in theory.layers if layer.weight not in known] if theory else []
+    bare = [replace(one, losses={}, accuracies={}, sensitivity=None) for one in missing]
+    return replace(loss, layers=tuple(sorted((*loss.layers, *bare), key=lambda one: one.index)))
+
+
+def _newest_losses(profiles: list[Entry]) -> str | None:
+    """The newest profile whose losses were measured, else the first one, with those estimated from the weights."""
+    methods = {profile.id: (profile.brief.get("loss") or {}).get("method") for profile in profiles}
+    tried = [one for one, method in methods.items() if method not in (None, "approximated")]
+    rough = [one for one, method in methods.items() if method == "approximated"]
+    return next(iter([*tried, *reversed(rough)]), None)
+
+
+def group_share(pattern: str) -> float | None:
+    """The sparsity that a pattern of groups (2:4) makes; None where it can be chosen."""
+    groups = None if pattern == CHANNEL else parse_groups(pattern)
+    return None if groups is None else groups[0] / groups[1]
+
+
+def levels_of(asked: VersionRequest, basis: Basis) -> dict[str, float]:
+    """The sparsity of every weight that is asked for."""
+    given = [one for one in (asked.sparsity, asked.budget, asked.levels or None) if one is not None]
+    if len(given) > 1:
+        raise BadInput("Give a sparsity, a loss budget, or the levels of layers: one of them.")
+    if asked.budget is not None:
+        return basis.within(asked.budget)
+    if asked.levels:
+        basis.predicted(asked.levels)
+        return dict(asked.levels)
+    sparsity = asked.sparsity if asked.sparsity is not None else group_share(asked.pattern)
+    if sparsity is None or not 0 < sparsity < 1:
+        raise BadInput("The sparsity must lie between 0 and 1, such as 0.8.")
+    return basis.alike(sparsity)
+
+
+def version_request(asked: VersionRequest, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
+    """The job that makes a version with these shares of zeros; refuses what cannot be made."""
+    name = checked_name(asked.name, "version")
+    if len(asked.engines) > _MOST_ENGINES:
+        raise BadInput(f"A version is measured on {_MOST_ENGINES} engines at most.")
+    pruned = {weight: level for weight, level in levels.items() if level > 0}
+    pruning = Pruning(scope="layers", pattern=asked.pattern, layers=pruned) if pruned else None
+    quantization = Quantization(asked.quantization) if asked.quantization else None
+    if pruning is None and quantization is None:
+        raise BadInput("Nothing would change: no layer is pruned, and the precision stays. Choose something.")
+    wanted = VersionOptions(
+        Recipe(pruning=pruning, quantization=quantization),
+        str(new_file(name)),
+        name,
+        asked.data,
+        tuple(dict.fromkeys(asked.engines)),
+        asked.plan.time_s,
+        performance_id=asked.performance,
+        loss_id=asked.loss,
+    )
+    validate_version(wanted)
+    plan = planned(replace(asked.plan, engines=wanted.engines[:1] or ("onnxruntime",)), model)
+    return OptimizationRequest(plan, wanted)
+
+
+def renewed(asked: OptimizationRequest) -> OptimizationRequest:
+    """The same once more, as a version of its own."""
+    again = replace(asked.asked, out=str(new_file(asked.asked.name)))
+    return OptimizationRequest(asked.plan, again)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """A name that no version has yet: this one, or with a number behind it."""
+    if name not in taken:
+        return name
+    return next(one for number in range(2, len(taken) + 3) if (one := f"{name} ({number})") not in taken)

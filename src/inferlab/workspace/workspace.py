@@ -13,21 +13,19 @@ from inferlab.lab.comparison import split
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import with_estimate
 from inferlab.records import Listener, Model, Plan, ignore
+from inferlab.records.capacity import GenerationCapacity
+from inferlab.records.comparison import GenerationComparison
 from inferlab.records.generation import GenerationSweep, GenerativeModel
-from inferlab.records.generation_results import (
-    GenerationCapacity,
-    GenerationComparison,
-    GenerationRecommendation,
-)
 from inferlab.records.profile import BUDGET, Profile, ProfileOptions
+from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import BENCHMARK, Entry, Project, QueuedJob, Stored
 from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS, Record, record_of
 from inferlab.store.store import Store
 from inferlab.views import command
 from inferlab.workspace import requests
 from inferlab.workspace.engines import Engines, can_install, licence_of, title
+from inferlab.workspace.entries import Trash
 from inferlab.workspace.generations import read_any
-from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.requests import (
     BenchmarkRequest,
     ComparisonRequest,
@@ -40,19 +38,16 @@ from inferlab.workspace.requests import (
     OptimizationRequest,
     ProfileRequest,
     Side,
+    TokenRequest,
     benchmark_request,
     checked_name,
     checked_shapes,
-    generation_capacity_request,
-    generation_comparison_request,
-    generation_recommendation_request,
-    generation_request,
+    plans_of,
     profile_request,
+    token_request,
 )
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.trash import Trash
-from inferlab.workspace.version_requests import renewed
-from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of
+from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of, renewed
 
 #: The kinds of entries that the benchmarks page shows.
 CARDS = (BENCHMARK, "comparison", "capacity", "recommendation", GENERATION, *MADE_OF_GENERATIONS)
@@ -176,63 +171,21 @@ class Workspace:
             request = self._like(request, request.against)
         return self.queue(project_id, benchmark_request(request, side, rival))
 
-    def add_generation(self, project_id: str, request: GenerationRequest) -> QueuedJob:
-        """Queue a generation."""
+    def add_generation(self, project_id: str, request: TokenRequest) -> QueuedJob:
+        """Queue what generates tokens; without an engine on the usual one, a recommendation on all that can."""
         project = self.store.projects.get(project_id)
-        if project.generative is None:
+        model = project.generative
+        if model is None:
             raise BadInput(f"The model of '{project.name}' does not generate tokens: add a benchmark instead.")
-        if not request.plan.engines:
-            request = GenerationRequest(
-                replace(request.plan, engines=(self._usual_generator(project.generative),))
-            )
-        for engine in request.plan.engines:
-            self.engines.refuse_generator(engine, project.generative)
-        return self.queue(project_id, generation_request(request, project.generative))
-
-    def add_generation_comparison(self, project_id: str, request: GenerationComparisonRequest) -> QueuedJob:
-        """Queue a comparison of two engines that generate the same tokens."""
-        model = self._generative_model(project_id, (*request.a.engines, *request.b.engines))
-        return self.queue(project_id, generation_comparison_request(request, model))
-
-    def add_generation_capacity(self, project_id: str, request: GenerationCapacityRequest) -> QueuedJob:
-        """Queue a search for the highest rate of requests; without an engine on the usual one."""
-        model = self._generative_model(project_id, request.plan.engines)
-        if not request.plan.engines:
-            request = replace(request, plan=replace(request.plan, engines=(self._usual_generator(model),)))
-        return self.queue(project_id, generation_capacity_request(request, model))
-
-    def add_generation_recommendation(
-        self, project_id: str, request: GenerationRecommendationRequest
-    ) -> QueuedJob:
-        """Queue a search for the best configuration; without an engine of all that generate with the model."""
-        model = self._generative_model(project_id, request.plan.engines)
-        if not request.plan.engines:
-            ready = [choice.name for choice in self.engines.generator_choices(model) if not choice.reason]
-            request = replace(request, plan=replace(request.plan, engines=tuple(ready)))
-        return self.queue(project_id, generation_recommendation_request(request, model))
-
-    def _generative_model(self, project_id: str, engines: Sequence[str]) -> GenerativeModel:
-        """A project's model, which generates tokens, with these engines."""
-        project = self.store.projects.get(project_id)
-        if project.generative is None:
-            raise BadInput(f"The model of '{project.name}' does not generate tokens: add a benchmark instead.")
-        for engine in engines:
-            self.engines.refuse_generator(engine, project.generative)
-        return project.generative
-
-    def _usual_generator(self, model: GenerativeModel) -> str:
-        """The first engine that can generate with a model."""
-        generator = next(
-            (
-                generator_choice
-                for generator_choice in self.engines.generator_choices(model)
-                if not generator_choice.reason
-            ),
-            None,
-        )
-        if generator is None:
-            raise BadInput("No engine here can generate with this model. See: inferlab engines")
-        return generator.name
+        if not isinstance(request, GenerationComparisonRequest) and not request.plan.engines:
+            ready = tuple(choice.name for choice in self.engines.choices(model) if not choice.reason)
+            if not ready:
+                raise BadInput("No engine here can generate with this model. See: inferlab engines")
+            engines = ready if isinstance(request, GenerationRecommendationRequest) else ready[:1]
+            request = replace(request, plan=replace(request.plan, engines=engines))
+        for engine in dict.fromkeys(name for plan in plans_of(request) for name in plan.engines):
+            self.engines.refuse(engine, model)
+        return self.queue(project_id, token_request(request, model))
 
     def _with_shapes(self, project_id: str, plan: Plan) -> Plan:
         """The plan with the project's input shapes where it has none."""
@@ -299,7 +252,7 @@ class Workspace:
         """What made an entry, as it can be asked for again."""
         job = self.store.jobs.of_entries([entry_id]).get(entry_id)
         if job is not None:
-            return requests.from_content(job.kind, job.content)
+            return requests.request_of(job)
         entry = self.store.get(entry_id)
         if isinstance(entry, Stored):
             return BenchmarkRequest(entry.benchmark.plan, entry.against)
@@ -397,9 +350,7 @@ class Workspace:
             raise Conflict("This is being measured. Cancel it first.")
         model_path = path_of(entry)
         for running in self.store.jobs.alive() if model_path else ():
-            if model_path in {
-                plan.model for plan in plans_of(requests.from_content(running.kind, running.content))
-            }:
+            if model_path in {plan.model for plan in plans_of(requests.request_of(running))}:
                 raise Conflict("This version is being measured, or waits for it. Cancel that first.")
         return self.trash.remove(whole)
 

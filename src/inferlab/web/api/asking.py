@@ -11,9 +11,9 @@ from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from inferlab.options import Flag, Number, Option, Whole, Word, of_command
-from inferlab.options.generation import GENERATION, ONLY_GENERATION, make_generation_plan
+from inferlab.options.generation import GENERATION, make_generation_plan
 from inferlab.options.optimization import PROFILE, make_profile
-from inferlab.options.plan import COMPARISON, LABELS, PLAN, make_plan
+from inferlab.options.plan import LABELS, PLAN, make_plan
 from inferlab.records.generation import GenerationPlan
 from inferlab.records.profile import LEVELS
 from inferlab.workspace.requests import (
@@ -166,13 +166,19 @@ _PROFILE = [option for option in of_command(PROFILE, "profile").values() if opti
 _VERSION = [
     option for option in of_command(PLAN, "optimize").values() if option.remote and option.keyword != "engine"
 ]
-_OF_RECORD = {"version", "compare_engine", "compare_version", "against", "fresh"}
 
 
-def _benchmark(body: Asking) -> BenchmarkRequest:
-    own = body.model_dump(include=_OF_RECORD)
-    labels = LABELS["label"].check(body.model_dump()["labels"])
-    return BenchmarkRequest(plan=make_plan("", _values(body, _BENCHMARK)), **own, entry_labels=labels)
+def _own(body: Asking, record: Any) -> dict[str, Any]:
+    """What a request says beside its plan."""
+    return body.model_dump(
+        include={field.name for field in dataclasses.fields(record) if "help" in field.metadata}
+    )
+
+
+def _benchmark(body: Any) -> BenchmarkRequest:
+    labels = LABELS["label"].check(body.labels)
+    plan = make_plan("", _values(body, _BENCHMARK))
+    return BenchmarkRequest(plan=plan, **_own(body, BenchmarkRequest), entry_labels=labels)
 
 
 def _profile(body: Any) -> ProfileRequest:
@@ -186,48 +192,28 @@ def _profile(body: Any) -> ProfileRequest:
 
 def _version(body: Asking) -> VersionRequest:
     """A version that is to be made, or only estimated."""
-    content = body.model_dump(include={field.name for field in dataclasses.fields(VersionRequest)} - {"plan"})
+    own = _own(body, VersionRequest)
     plan = make_plan("", {**_values(body, _VERSION), "scenario": ("sync",)})
-    return VersionRequest(**{**content, "engines": tuple(content.get("engines", ()))}, plan=plan)
+    return VersionRequest(**{**own, "engines": tuple(own.get("engines", ()))}, plan=plan)
 
 
-_GENERATION = [
-    option
-    for option in of_command(GENERATION, "generate").values()
-    if option.remote and option.field in GenerationPlan.__dataclass_fields__
-]
+def _generation(title: str, record: Any, without: Iterable[str] = (), plan: GenerationPlan | None = None) -> Any:
+    """Reads the body of a request for a model that generates, whose plan has no such options."""
+    options = [
+        option
+        for option in of_command(GENERATION, "generate").values()
+        if option.remote and option.field in GenerationPlan.__dataclass_fields__ and option.keyword not in without
+    ]
+    lists = [option.keyword for option in options if option.swept]
 
+    def read(body: Asking) -> Any:
+        plan, own = make_generation_plan("", _values(body, options)), _own(body, record)
+        if record is GenerationComparisonRequest:
+            a, b = (replace(plan, engines=engines) for engines in (plan.engines[:1], plan.engines[1:]))
+            return GenerationComparisonRequest(a, b, **own)
+        return record(plan, **own)
 
-_GENERATION_LISTS = [option.keyword for option in _GENERATION if option.swept]
-# What these have of a generation: no rates, for they generate one batch after the other, or search the rate.
-_COMPARED = [
-    option for option in _GENERATION if option.keyword not in ("scenario", "rate", "slo", "time", "processes")
-]
-_SEARCHED = [option for option in _GENERATION if option.keyword not in ("scenario", "rate")]
-_RECOMMENDED = [option for option in _SEARCHED if option.keyword not in ("time", "processes")]
-
-
-def _generation_comparison(body: Any) -> GenerationComparisonRequest:
-    plan = make_generation_plan("", _values(body, _COMPARED))
-    a, b = (replace(plan, engines=engines) for engines in (plan.engines[:1], plan.engines[1:]))
-    return GenerationComparisonRequest(a, b, body.metric, body.time_s, body.margin, body.fresh)
-
-
-def _generation_capacity(body: Any) -> GenerationCapacityRequest:
-    return GenerationCapacityRequest(make_generation_plan("", _values(body, _SEARCHED)), body.attainment)
-
-
-def _generation_recommendation(body: Any) -> GenerationRecommendationRequest:
-    return GenerationRecommendationRequest(make_generation_plan("", _values(body, _RECOMMENDED)), body.time_s)
-
-
-def _field(option: Option, command: str) -> Any:
-    """An option of a request that is no part of its plan."""
-    return _type(option), Field(option.default_of(command), description=option.help)
-
-
-def _generation(body: Asking) -> GenerationRequest:
-    return GenerationRequest(make_generation_plan("", _values(body, _GENERATION)))
+    return _body(_request_model(title, record, options, lists, plan=plan or GenerationPlan("")), read)
 
 
 _LEVELS = "Measure copies with zeroed weights on engines that impose none."
@@ -240,63 +226,31 @@ BenchmarkBody = Annotated[
     BenchmarkRequest,
     _body(_request_model("BenchmarkAsking", BenchmarkRequest, _BENCHMARK, _LISTS, **_MARKED), _benchmark),
 ]
-GenerationBody = Annotated[
-    GenerationRequest,
-    _body(
-        _request_model(
-            "GenerationAsking",
-            GenerationRequest,
-            _GENERATION,
-            _GENERATION_LISTS,
-            plan=GenerationPlan(""),
-        ),
-        _generation,
-    ),
-]
-_IN_ALL = (float, Field(60.0, description="Total seconds, including loading."))
+GenerationBody = Annotated[GenerationRequest, _generation("GenerationAsking", GenerationRequest)]
+# No rates: these generate one batch after the other, or search the rate.
 GenerationComparisonBody = Annotated[
     GenerationComparisonRequest,
-    _body(
-        _request_model(
-            "GenerationComparisonAsking",
-            GenerationComparisonRequest,
-            _COMPARED,
-            _GENERATION_LISTS,
-            plan=GenerationPlan(""),
-            metric=_field(ONLY_GENERATION["metric"], "compare"),
-            time_s=_IN_ALL,
-            margin=_field(COMPARISON["margin"], "compare"),
-            fresh=_field(COMPARISON["fresh"], "compare"),
-        ),
-        _generation_comparison,
+    _generation(
+        "GenerationComparisonAsking",
+        GenerationComparisonRequest,
+        ("scenario", "rate", "slo", "time", "processes"),
     ),
 ]
 GenerationCapacityBody = Annotated[
     GenerationCapacityRequest,
-    _body(
-        _request_model(
-            "GenerationCapacityAsking",
-            GenerationCapacityRequest,
-            _SEARCHED,
-            _GENERATION_LISTS,
-            plan=replace(GenerationPlan(""), time_s=60.0),
-            attainment=_field(ONLY_GENERATION["attainment"], "capacity"),
-        ),
-        _generation_capacity,
+    _generation(
+        "GenerationCapacityAsking",
+        GenerationCapacityRequest,
+        ("scenario", "rate"),
+        GenerationPlan("", time_s=60.0),
     ),
 ]
 GenerationRecommendationBody = Annotated[
     GenerationRecommendationRequest,
-    _body(
-        _request_model(
-            "GenerationRecommendationAsking",
-            GenerationRecommendationRequest,
-            _RECOMMENDED,
-            _GENERATION_LISTS,
-            plan=GenerationPlan(""),
-            time_s=(float, Field(120.0, description="Total seconds, including loading.")),
-        ),
-        _generation_recommendation,
+    _generation(
+        "GenerationRecommendationAsking",
+        GenerationRecommendationRequest,
+        ("scenario", "rate", "time", "processes"),
     ),
 ]
 ProfileBody = Annotated[

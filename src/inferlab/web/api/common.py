@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
@@ -154,3 +154,36 @@ class _Limited(Request):
             if got > _MOST_BODY_BYTES:
                 raise HTTPException(413, "This is more than 1 MiB. Send models to /uploads.")
             yield chunk
+
+
+def routes(noun: str) -> APIRouter:
+    """The routes of a noun, which take no more than a few lines."""
+    return APIRouter(tags=[noun], route_class=SmallBody)
+
+
+def start(
+    router: APIRouter,
+    noun: str,
+    name: str,
+    summary: str,
+    description: str,
+    request_type: Any,
+    add: Callable[[Workspace, str, Any], QueuedJob],
+) -> None:
+    """A route that queues a job of a project; `add` takes the request, and refuses what cannot be measured.
+
+    Clients that are generated from the description know it by its name.
+    """
+
+    def add_job(workspace: TheWorkspace, project_id: ProjectId, request: Any, response: Response) -> JobFacts:
+        return queued(add(workspace, project_id, request), workspace, response)
+
+    add_job.__annotations__["request"] = request_type
+    router.post(
+        f"/projects/{{project_id}}/{noun}",
+        status_code=202,
+        name=name,
+        summary=summary,
+        description=description,
+        dependencies=SHOWN,
+    )(add_job)

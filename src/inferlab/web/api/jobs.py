@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterable
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from inferlab.errors import NotThere
 from inferlab.store.entries import QueuedJob
-from inferlab.web.api.common import CONFLICT, PROBLEMS, SHOWN, JobId, SmallBody, TheDesk, TheWorkspace, as_json
+from inferlab.web.api.common import CONFLICT, PROBLEMS, SHOWN, JobId, TheDesk, TheWorkspace, as_json, routes
 from inferlab.web.api.schemas import Answer, JobDetails, JobFacts, of_record
 from inferlab.workspace.workspace import Workspace
 
-router = APIRouter(tags=["jobs"], route_class=SmallBody)
+job_routes = routes("jobs")
 
 
 @of_record()
@@ -25,7 +25,7 @@ class QueueFacts(Answer):
     jobs: list[JobFacts]
 
 
-@router.get("/jobs", summary="The queue")
+@job_routes.get("/jobs", summary="The queue")
 def list_jobs(
     workspace: TheWorkspace,
     recent: Annotated[
@@ -37,7 +37,7 @@ def list_jobs(
     return alive + [JobFacts.of(job, None) for job in workspace.store.jobs.recent(recent)]
 
 
-@router.get(
+@job_routes.get(
     "/jobs/events",
     summary="Follow the queue",
     response_class=EventSourceResponse,
@@ -53,7 +53,7 @@ async def follow_jobs(desk: TheDesk) -> AsyncIterable[ServerSentEvent]:
         yield ServerSentEvent(event="queue", data=QueueFacts(jobs=_queue(snapshot.jobs)))
 
 
-@router.get("/jobs/{job_id}", summary="One job")
+@job_routes.get("/jobs/{job_id}", summary="One job")
 def read_job(workspace: TheWorkspace, job_id: JobId) -> JobDetails:
     """A job with its log."""
     return _details(workspace, job_id)
@@ -64,7 +64,7 @@ def _there(workspace: TheWorkspace, job_id: JobId) -> None:
     workspace.store.jobs.get(job_id)
 
 
-@router.get(
+@job_routes.get(
     "/jobs/{job_id}/events",
     summary="Follow a job",
     response_class=EventSourceResponse,
@@ -93,21 +93,23 @@ async def follow_job(desk: TheDesk, job_id: JobId) -> AsyncIterable[ServerSentEv
             yield ServerSentEvent(event="progress", data=facts)
 
 
-@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", dependencies=SHOWN)
+@job_routes.post("/jobs/{job_id}/cancel", summary="Cancel a job", dependencies=SHOWN)
 def cancel_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Take a job out of the queue, or ask a running one to end; what is measured is kept."""
     job = workspace.store.jobs.cancel(job_id)
     return JobFacts.of(job, workspace.position(job))
 
 
-@router.post("/jobs/{job_id}/resume", summary="Resume a job", responses=CONFLICT, dependencies=SHOWN)
+@job_routes.post("/jobs/{job_id}/resume", summary="Resume a job", responses=CONFLICT, dependencies=SHOWN)
 def resume_job(workspace: TheWorkspace, job_id: JobId) -> JobFacts:
     """Queue a job again that was cancelled or interrupted; what is done is not measured again."""
     job = workspace.store.jobs.resume(job_id)
     return JobFacts.of(job, workspace.position(job))
 
 
-@router.delete("/jobs/{job_id}", status_code=204, summary="Remove a job", responses=CONFLICT, dependencies=SHOWN)
+@job_routes.delete(
+    "/jobs/{job_id}", status_code=204, summary="Remove a job", responses=CONFLICT, dependencies=SHOWN
+)
 def remove_job(workspace: TheWorkspace, job_id: JobId) -> None:
     """Remove a job that has ended; its entry stays."""
     workspace.store.jobs.remove(job_id)

@@ -5,27 +5,27 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
 from inferlab.profiling import diff
 from inferlab.records import profile as profiled
 from inferlab.records.profile import BUDGET
-from inferlab.store import rows
+from inferlab.store import entries
 from inferlab.store.entries import Entry
 from inferlab.web.api.asking import ProfileBody
-from inferlab.web.api.common import SHOWN, EntryId, ProjectId, SmallBody, SomeId, TheWorkspace, queued
-from inferlab.web.api.schemas import Answer, JobFacts, of_record
+from inferlab.web.api.common import EntryId, ProjectId, SomeId, TheWorkspace, routes, start
+from inferlab.web.api.schemas import Answer, of_record
 from inferlab.workspace.entries import entry_of
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.workspace import Workspace
 
 
-@of_record(profiled.PerformanceProfile, only=rows.PERFORMANCE)
+@of_record(profiled.PerformanceProfile, only=entries.PERFORMANCE)
 class PerformanceLine(Answer):
     """The measured part of a profile, as lists show it."""
 
 
-@of_record(profiled.LossProfile, only=rows.LOSS)
+@of_record(profiled.LossProfile, only=entries.LOSS)
 class LossLine(Answer):
     """The loss part of a profile, as lists show it."""
 
@@ -81,25 +81,28 @@ class DiffFacts(Answer):
 
 Budget = Annotated[float, Query(allow_inf_nan=False, description="The loss that the estimate may spend.")]
 
-router = APIRouter(tags=["profiles"], route_class=SmallBody)
+profile_routes = routes("profiles")
 
 
-@router.get("/projects/{project_id}/profiles", summary="A project's profiles")
+@profile_routes.get("/projects/{project_id}/profiles", summary="A project's profiles")
 def list_profiles(workspace: TheWorkspace, project_id: ProjectId) -> list[ProfileLine]:
     """All profiles of a project, newest first, without opening them."""
     workspace.store.projects.get(project_id)
     return [ProfileLine.of(profile, workspace.sources) for profile in workspace.profiles(project_id)]
 
 
-@router.post("/projects/{project_id}/profiles", status_code=202, summary="Start profiles", dependencies=SHOWN)
-def add_profile(
-    workspace: TheWorkspace, project_id: ProjectId, request: ProfileBody, response: Response
-) -> JobFacts:
-    """Queue a performance profile, a loss profile, or both."""
-    return queued(workspace.add_profile(project_id, request), workspace, response)
+start(
+    profile_routes,
+    "profiles",
+    "add_profile",
+    "Start profiles",
+    "Queue a performance profile, a loss profile, or both.",
+    ProfileBody,
+    Workspace.add_profile,
+)
 
 
-@router.get("/profiles/{entry_id}", summary="One profile")
+@profile_routes.get("/profiles/{entry_id}", summary="One profile")
 def read_profile(
     workspace: TheWorkspace,
     entry_id: EntryId,
@@ -112,14 +115,14 @@ def read_profile(
     return ProfileFacts.of(workspace.profile(entry_id, loss, budget), workspace.sources)
 
 
-@router.get("/profiles/{entry_id}/loss", summary="The losses of a profile alone")
+@profile_routes.get("/profiles/{entry_id}/loss", summary="The losses of a profile alone")
 def read_losses(workspace: TheWorkspace, entry_id: EntryId, budget: Budget = BUDGET) -> ProfileFacts:
     """The losses of a profile, with what pruning by them within a budget does to the parameters."""
     _refuse_others(workspace, entry_id)
     return ProfileFacts.of(workspace.loss_profile(entry_id, budget), workspace.sources)
 
 
-@router.get("/profiles/{entry_id}/diff", summary="Compare with another profile")
+@profile_routes.get("/profiles/{entry_id}/diff", summary="Compare with another profile")
 def compare_profiles(
     workspace: TheWorkspace,
     entry_id: EntryId,

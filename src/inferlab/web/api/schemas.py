@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
@@ -23,13 +23,13 @@ from inferlab.store.entries import CellEntry, Entry, Project, ProjectLine, Queue
 from inferlab.web.api.descriptions import DESCRIPTIONS
 from inferlab.workspace import requests
 from inferlab.workspace.entries import name_of
-from inferlab.workspace.jobs import plans_of
 from inferlab.workspace.requests import (
     InstallRequest,
     JobRequest,
     OptimizationRequest,
     has_sequence,
     own_batch_size,
+    plans_of,
 )
 from inferlab.workspace.sources import Sources
 
@@ -41,11 +41,13 @@ class Answer(BaseModel):
     """What is given back: the fields of a record under their names, and what `more` derives."""
 
     model_config = ConfigDict(frozen=True)
+    #: What says the whole record in a sentence, where it is given back with one.
+    sentence: ClassVar[Callable[[Any], str] | None] = None
 
     @classmethod
     def of(cls, record: Any, context: Any = None) -> Self:
         """A record as it is given back; `context` is what more is needed to say it."""
-        derived = cls.more(record, context)
+        derived = cls.more(record, context) | ({"text": cls.sentence(record)} if cls.sentence else {})
         copied = {
             name: _answered(_attribute(record, name), context) for name in cls.model_fields if name not in derived
         }
@@ -67,22 +69,24 @@ def of_record(
     without: Sequence[str] = (),
     only: Sequence[str] = (),
     flat: Sequence[str] = (),
+    text: Callable[[Any], str] | None = None,
 ) -> Callable[[type[_Model]], type[_Model]]:
     """Give an answer all fields of a record that it does not declare itself, and every field its description.
 
     What is named in `flat` is itself a record, whose fields are given in its place. With `only` it is a part of
-    the record, as lists have it.
+    the record, as lists have it. `text` says it in a sentence.
     """
 
     def derive(answer: type[_Model]) -> type[_Model]:
         taken = _fields(record, without, flat) if record else {}
         left_out = set(answer.model_fields) | (set(taken) - set(only) if only else set())
-        taken = {name: kind for name, kind in taken.items() if name not in left_out}
+        taken = {name: kind for name, kind in taken.items() if name not in left_out} | (
+            {"text": str} if text else {}
+        )
         for name, field in answer.model_fields.items():
             field.description = _description(answer.__name__, name)
-        answer_name = answer.__name__
         derived = create_model(  # type: ignore[call-overload]
-            answer_name,
+            answer.__name__,
             __base__=answer,
             __doc__=answer.__doc__,
             __module__=answer.__module__,
@@ -91,6 +95,7 @@ def of_record(
                 for name, kind in taken.items()
             },
         )
+        derived.sentence = text
         if record and not only:
             _ANSWERS.setdefault(record, derived)
         model: type[_Model] = derived
@@ -337,7 +342,7 @@ class JobFacts(Answer):
     def more(cls, record: QueuedJob, context: int | None) -> dict[str, Any]:
         """Its place in the queue, and what it measures."""
         try:
-            request = AskedFor.of(requests.from_content(record.kind, record.content))
+            request = AskedFor.of(requests.request_of(record))
         except InferlabError:
             request = None
         ending = record.cancel and record.status == "running"

@@ -6,24 +6,23 @@ import math
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from starlette.responses import FileResponse
 
 from inferlab.records import optimization
 from inferlab.records.profile import PruningEstimate
-from inferlab.store import rows
+from inferlab.store import entries
 from inferlab.views import optimization as words
 from inferlab.web.api.asking import EstimateBody, VersionBody
-from inferlab.web.api.common import SHOWN, EntryId, ProjectId, SmallBody, TheWorkspace, queued
-from inferlab.web.api.schemas import Answer, JobFacts, ModelFacts, of_record
+from inferlab.web.api.common import EntryId, ProjectId, TheWorkspace, routes, start
+from inferlab.web.api.schemas import Answer, ModelFacts, of_record
 from inferlab.web.faults import attachment
-from inferlab.workspace.exports import Export, code_sample, model_file, recipe, shown_recipe
+from inferlab.workspace.entries import Export, code_sample, model_file, recipe, shown_recipe
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.version_requests import Basis, add_version, levels_of, read_basis
-from inferlab.workspace.versions import Version, is_ours
+from inferlab.workspace.versions import Basis, Version, add_version, is_ours, levels_of, read_basis
 
 
-@of_record(optimization.Measured, only=rows.MEASURED)
+@of_record(optimization.Measured, only=entries.MEASURED)
 class SpeedLine(Answer):
     """A version against the original on one engine, measured interleaved."""
 
@@ -113,41 +112,42 @@ class EstimateFacts(Answer):
         }
 
 
-router = APIRouter(tags=["versions"], route_class=SmallBody)
+version_routes = routes("versions")
 
 
-@router.get("/projects/{project_id}/versions", summary="A project's versions")
+@version_routes.get("/projects/{project_id}/versions", summary="A project's versions")
 def list_versions(workspace: TheWorkspace, project_id: ProjectId) -> list[VersionLine]:
     """All versions of a project's model, newest first; also those that the command line made."""
     workspace.store.projects.get(project_id)
     return [VersionLine.of(version, workspace.sources) for version in workspace.versions.of_project(project_id)]
 
 
-@router.post(
-    "/projects/{project_id}/versions", status_code=202, summary="Start making a version", dependencies=SHOWN
+start(
+    version_routes,
+    "versions",
+    "create_version",
+    "Start making a version",
+    "Queue a version: made, its outputs compared, then measured against the original on each engine.",
+    VersionBody,
+    add_version,
 )
-def create_version(
-    workspace: TheWorkspace, project_id: ProjectId, request: VersionBody, response: Response
-) -> JobFacts:
-    """Queue a version: made, its outputs compared, then measured against the original on each engine."""
-    return queued(add_version(workspace, project_id, request), workspace, response)
 
 
-@router.post("/projects/{project_id}/estimate", summary="Estimate a version")
+@version_routes.post("/projects/{project_id}/estimate", summary="Estimate a version")
 def estimate_version(workspace: TheWorkspace, project_id: ProjectId, request: EstimateBody) -> EstimateFacts:
     """What shares of zeros would give in time, parameters and loss, by the profiles of the project's model."""
     basis = read_basis(workspace, project_id, request.performance, request.loss)
     return EstimateFacts.of(basis.predicted(levels_of(request, basis) if request.prunes else {}), basis)
 
 
-@router.get("/versions/{entry_id}", summary="One version")
+@version_routes.get("/versions/{entry_id}", summary="One version")
 def read_version(workspace: TheWorkspace, entry_id: EntryId) -> VersionFacts:
     """All of a version: both models, the recipe, every layer, its speed, its outputs, and what qualifies them."""
     version = workspace.versions.get(entry_id)
     return VersionFacts.whole(version, workspace.versions.opened(entry_id), workspace.sources)
 
 
-@router.get(
+@version_routes.get(
     "/versions/{entry_id}/model",
     summary="The model of a version",
     response_class=FileResponse,
@@ -165,7 +165,7 @@ def download_model(
     return FileResponse(file, media_type="application/octet-stream", filename=file.name)
 
 
-@router.get(
+@version_routes.get(
     "/versions/{entry_id}/recipe",
     summary="The recipe of a version",
     response_class=Response,
@@ -176,7 +176,7 @@ def download_recipe(workspace: TheWorkspace, entry_id: EntryId) -> Response:
     return _attached(recipe(workspace, entry_id))
 
 
-@router.get(
+@version_routes.get(
     "/versions/{entry_id}/code",
     summary="Code that runs a version",
     response_class=Response,

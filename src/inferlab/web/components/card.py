@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,13 +13,13 @@ from inferlab.errors import InferlabError
 from inferlab.store.entries import QueuedJob
 from inferlab.views.tables import Block, Code, Note, Pair, Table
 from inferlab.web import shell
-from inferlab.web.components.card_body import CardBody, Chosen, cached_stats, show_stats
+from inferlab.web.components.actions import EntryActions, JobActions, JobProgress
+from inferlab.web.components.card_body import Chosen, body_of
+from inferlab.web.components.card_stats import cached_stats, show_stats
 from inferlab.web.components.cards import CardCache, CardView
-from inferlab.web.components.entries import EntryActions
-from inferlab.web.components.generation_card import GenerationBody, GenerationChosen
-from inferlab.web.components.jobs import JobActions, JobProgress
 from inferlab.web.faults import on_pages
 from inferlab.web.live import aged
+from inferlab.workspace.cards import Card
 
 _ENDS = {
     "cancelled": "Cancelled.",
@@ -41,7 +42,7 @@ class BenchmarkCard:
         in_sight: bool = True,
     ) -> None:
         self._cache, self._jobs, self._actions = cache, jobs, actions
-        self._chosen, self._chosen_generation = Chosen(), GenerationChosen()
+        self._chosen = Chosen()
         self._seen = False
         self._opened: tuple[object, ...] | None = None
         self._head_shown: tuple[object, ...] = ()
@@ -147,10 +148,7 @@ class BenchmarkCard:
             return
         self._opened = mark
         try:
-            if view.generates:
-                await self._open_generation(view.entry.id, mark)
-                return
-            card = await self._cache.card(view.entry.id, mark)
+            card = await asyncio.to_thread(self._cache.card, view)
         except InferlabError as error:
             self._opened = None
             if not self.root.is_deleted:
@@ -160,29 +158,22 @@ class BenchmarkCard:
             return
         if self.root.is_deleted or self._opened != mark:
             return
-        self._instruction_set = card.instruction_set
-        self._show_head()
+        if isinstance(card, Card):
+            self._instruction_set = card.instruction_set
+            self._show_head()
         self._body.clear()
+        body = None
         with self._body:
-            if card.blocks:
+            if isinstance(card, Card) and card.blocks:
                 _show_blocks(card.blocks)
-            elif card.lines or not card.arms:
+            elif isinstance(card, Card) and (card.lines or not card.arms):
                 html.pre("\n".join(card.lines)).classes("il-lines").props('data-testid="lines"')
-            if card.cells:
-                await CardBody(self._cache, card, mark, self._chosen).draw()
+            if not isinstance(card, Card) or card.cells:
+                body = body_of(card, self._cache, mark, self._chosen)
             if view.entry.note:
                 html.div(f"Note: {view.entry.note}").classes("il-muted il-small")
-
-    async def _open_generation(self, entry_id: str, mark: tuple[object, ...]) -> None:
-        card = await self._cache.generation(entry_id)
-        if self.root.is_deleted or self._opened != mark:
-            return
-        self._body.clear()
-        with self._body:
-            body = GenerationBody(card, self._chosen_generation)
-            if self.view.entry is not None and self.view.entry.note:
-                html.div(f"Note: {self.view.entry.note}").classes("il-muted il-small")
-        await body.draw()
+        if body is not None:
+            await body.draw()
 
     def _fill_quickly(self, in_sight: bool) -> None:
         """What the store has cached, until the entry is opened; of cards out of sight, only their room."""
@@ -218,15 +209,11 @@ def _show_blocks(blocks: Sequence[Block]) -> None:
 
 
 def _show_table(table: Table) -> None:
-    (heads, *rows), left = table.texts, table.left
+    heads, *rows = table.texts
     if table.title:
         shell.section(table.title)
-    right = [head for index, head in enumerate(heads) if index not in left]
-    with html.div().classes("il-scroll"), shell.table(heads, right):
-        for number, row in enumerate(rows):
-            with html.tr().classes("il-strong" if number in table.strong else ""):
-                for index, text in enumerate(row):
-                    html.td(text).classes("" if index in left else "il-right")
+    with html.div().classes("il-scroll"):
+        shell.text_table(heads, rows, table.left, dict.fromkeys(table.strong, "il-strong"))
 
 
 def _why_not_whole(view: CardView) -> str:

@@ -1,31 +1,33 @@
-"""The opened part of a card: its engines, its views, the numbers and the chart of what is chosen."""
+"""The opened part of a card: what can be chosen of it, the numbers and the chart of that, and what to know."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from nicegui import html, ui
 from nicegui.element import Element
-from nicegui.events import ValueChangeEventArguments
 
-from inferlab.measure.headline import statistic
-from inferlab.measure.intervals import LEVEL
-from inferlab.records import Comparison, Estimate
-from inferlab.store.entries import CellEntry
-from inferlab.units import count, plural, three_digits
-from inferlab.views.charts.cards import HEIGHT, best_and_worst
-from inferlab.views.charts.points import Point
-from inferlab.views.intervals import between, level_percent, rounded, useful
+from inferlab.records import Comparison
+from inferlab.units import plural
+from inferlab.views.charts import comparisons
+from inferlab.views.charts.cards import HEIGHT
+from inferlab.views.charts.points import varying
+from inferlab.views.charts.sweeps import CELL, CURVE, TOKEN, generation_chart
 from inferlab.views.text import finding, output_error
 from inferlab.web import shell
-from inferlab.web.components.cards import CardCache, Drawing, point
-from inferlab.web.components.dialogs import close_button, dialog
+from inferlab.web.components.card_stats import show_best, show_cell, show_scaling, show_speedup, show_stats
+from inferlab.web.components.cards import CardCache, point, scaling
+from inferlab.web.components.charts import Chart
+from inferlab.web.components.forms import close_button, dialog
 from inferlab.web.faults import on_pages
-from inferlab.workspace.cards import Card, CardCell, Duel, Place, ms_per_item
+from inferlab.workspace.cards import Card, CardCell, Duel, Place
+from inferlab.workspace.generations import GenerationCard
 
-_VIEWS = {"baseline": "Baseline", "cores": "Core scaling", "batches": "Batch size scaling"}
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 _STATES = {
     "pending": "Not measured yet.",
     "cancelled": "Cancelled before it was measured.",
@@ -37,93 +39,63 @@ _DIFFERENT = (
     "of a version shows how far its outputs deviate."
 )
 _WORTHLESS = "Wrong outputs: this speed is meaningless."
-_PAIRED = "measured interleaved"
-_UNPAIRED = "not measured interleaved: less sure"
-_OPPOSITE = {"faster": "slower", "slower": "faster"}
 
 
 @dataclass(slots=True)
 class Chosen:
     """What the user chose to see of a card; it outlives the card's being drawn again."""
 
+    view: str = ""
     arm: int = 0
-    view: str = "baseline"
-    num_cores: int = 0
-    batch_size: int = 0
     #: The machine of a cluster whose arms are shown.
     machine: str = ""
-
-    @property
-    def place(self) -> Place:
-        """The cell of an arm."""
-        return self.num_cores, self.batch_size
-
-    def fit(self, card: Card) -> None:
-        """Choose something else where a card does not have what was chosen."""
-        if self.arm >= len(card.arms):
-            self.arm = 0
-        self.machine = card.arms[self.arm].machine
-        if self.view not in _views_of(card):
-            self.view = "baseline"
-        if self.num_cores not in card.core_counts or self.batch_size not in card.batch_sizes:
-            self.num_cores, self.batch_size = card.first_place
-
-
-def _views_of(card: Card) -> list[str]:
-    """What there is to see: scaling only of what varies."""
-    several = {"cores": len(card.core_counts) > 1, "batches": len(card.batch_sizes) > 1}
-    return [view for view in _VIEWS if several.get(view, True)]
+    #: By the name of what varies, such as num_cores.
+    places: dict[str, Any] = field(default_factory=dict)
 
 
 class CardBody:
-    """The opened part of a card: its engines, its views, the numbers and the chart of what is chosen.
+    """What the opened part of every card has: tabs, selectors, numbers, a chart and notes.
 
     Made within the element that shall show it; `draw` fills it, and does so again when something is chosen.
     """
 
-    def __init__(self, cache: CardCache, card: Card, mark: tuple[object, ...], chosen: Chosen) -> None:
-        self._cache, self._card, self._mark, self._chosen = cache, card, mark, chosen
-        self._turn = 0
-        chosen.fit(card)
+    #: What can be seen, by the names of the views that this card has.
+    views: Mapping[str, str] = {}
+
+    def __init__(self, chosen: Chosen, chart_name: str = "chart") -> None:
+        self._chosen = chosen
+        self._selects: dict[str, ui.select] = {}
+        if chosen.view not in self.views:
+            chosen.view = next(iter(self.views), "")
         with html.div().classes("il-bench-body") as self._root:
             self._alert: Element = html.div().classes("il-bench-alert")
             with html.div().classes("il-bench-choices"):
                 self._tab_slot: Element = html.div().classes("il-bench-tabs")
-                self._selectors()
+                with html.div().classes("il-bench-selectors"):
+                    self._selectors()
             with html.div().classes("il-bench-grid"):
                 self._stats: Element = html.div().classes("il-bench-stats")
                 with html.div().classes("il-bench-chart"):
-                    self._frame: Element = html.div().style(f"min-height: {HEIGHT}px")
+                    self._chart = Chart(chart_name, min_height=HEIGHT, explain=self._fill_cause, bar=False)
                     self._more: Element = html.div()
-                self._plot: ui.plotly | None = None
+            self._cells: Element = html.div()
             self._below: Element = html.div().classes("il-bench-below")
         _fill(self._tab_slot, self._tabs)
+        _fill(self._cells, self._fill_cells)
 
     async def draw(self) -> None:
         """Show what is chosen: the numbers at once, the chart as soon as it is made."""
-        self._turn += 1
-        turn = self._turn
-        for select, view in ((self._cores, "cores"), (self._batch, "batches")):
-            if select is not None:
-                select.set_visibility(self._chosen.view != view)
+        for name, select in self._selects.items():
+            select.set_visibility(self._filters_by(name))
+        _fill(self._alert, self._fill_alert)
         _fill(self._stats, self._fill_stats)
         _fill(self._more, self._fill_more)
         _fill(self._below, self._fill_below)
-        _fill(self._alert, self._fill_alert)
-        drawing = await self._drawing()
-        # Something else may have been chosen meanwhile, or the card is gone.
-        if turn == self._turn and not self._root.is_deleted:
-            self._show(drawing)
-
-    # What can be chosen.
+        await self._chart.show(self._figure())
 
     def _tabs(self) -> None:
-        every, views = self._card.arms, _views_of(self._card)
-        arms = {str(index): arm.label for index, arm in enumerate(every) if arm.machine == self._chosen.machine}
-        if len(arms) > 1:
-            self._tab_row(arms, str(self._chosen.arm), "arm", int)
-        if len(views) > 1:
-            self._tab_row({view: _VIEWS[view] for view in views}, self._chosen.view, "view", str)
+        if len(self.views) > 1:
+            self._tab_row(dict(self.views), self._chosen.view, "view", str)
 
     def _tab_row(self, names: dict[str, str], value: str, what: str, kind: Callable[[str], int | str]) -> None:
         tabs = ui.tabs(on_change=lambda event: self._choose(what, kind(event.value))).props("outside-arrows")
@@ -132,25 +104,110 @@ class CardBody:
                 ui.tab(name, label).props(f'data-testid="{what}-{name}"')
         tabs.set_value(value)
 
-    def _selectors(self) -> None:
-        card, chosen = self._card, self._chosen
-        with html.div().classes("il-bench-selectors"):
-            if len(card.machines) > 1:
-                select = ui.select(card.machines, label="Machine", value=chosen.machine)
-                select.props('data-testid="select-machine"').on_value_change(self._choose_machine)
-            self._cores = self._number_select(card.core_counts, "Cores", "num_cores", "select-cores")
-            self._batch = self._number_select(card.batch_sizes, "Batch size", "batch_size", "select-batch")
+    def _select(self, values: Sequence[Any], label: str, what: str, name: str) -> None:
+        """A selector of one value of what varies."""
+        select = ui.select(list(values), label=label, value=self._chosen.places[what])
+        select.props(f'data-testid="select-{name}"')
+        select.on_value_change(lambda event: self._choose(what, event.value))
+        self._selects[what] = select
 
-    def _number_select(self, values: list[int], label: str, what: str, name: str) -> ui.select | None:
-        if len(values) == 1:
+    def _choose(self, what: str, value: Any) -> Awaitable[None] | None:
+        chosen = self._chosen
+        before = chosen.places[what] if what in chosen.places else getattr(chosen, what)
+        if before == value:
             return None
-        select = ui.select(values, label=label, value=getattr(self._chosen, what))
-        select.on_value_change(lambda event: self._choose(what, int(event.value)))
-        return select.props(f'data-testid="{name}"')
+        if what in chosen.places:
+            chosen.places[what] = value
+        else:
+            setattr(chosen, what, value)
+        return self.draw()
 
-    async def _choose_machine(self, event: ValueChangeEventArguments[Any]) -> None:
+    def _filters_by(self, what: str) -> bool:
+        """Whether the view shows one value of what varies, rather than all of them along its axis."""
+        raise NotImplementedError
+
+    def _selectors(self) -> None:
+        """The selectors of what varies."""
+        raise NotImplementedError
+
+    def _figure(self) -> Callable[[], Figure]:
+        """What makes the chart of what is chosen, in another thread."""
+        raise NotImplementedError
+
+    def _fill_stats(self) -> None:
+        raise NotImplementedError
+
+    def _fill_alert(self) -> None:
+        """What must not be missed."""
+
+    def _fill_more(self) -> None:
+        """What belongs to the chart."""
+
+    def _fill_cells(self) -> None:
+        """All cells, below the chart."""
+
+    def _fill_below(self) -> None:
+        """What to know of the numbers."""
+
+    def _fill_cause(self, why: str) -> None:
+        """Why there is no chart."""
+        with html.div().classes("il-bench-cause").props('data-testid="cause"'):
+            html.div(why).classes("il-bench-cause-text")
+
+
+def body_of(card: Card | GenerationCard, cache: CardCache, mark: tuple[object, ...], chosen: Chosen) -> CardBody:
+    """The opened part of a card, by what it is a card of."""
+    if isinstance(card, GenerationCard):
+        return GenerationBody(card, chosen)
+    return ArmsBody(card, cache, mark, chosen)
+
+
+_ARM_VIEWS = {"baseline": "Baseline", "cores": "Core scaling", "batches": "Batch size scaling"}
+#: What the chart of a view has along its axis.
+_ARM_AXES = {"cores": "num_cores", "batches": "batch_size"}
+
+
+class ArmsBody(CardBody):
+    """A benchmark or a comparison: its engines, how they scale, and how they compare."""
+
+    def __init__(self, card: Card, cache: CardCache, mark: tuple[object, ...], chosen: Chosen) -> None:
+        self._cache, self._card, self._mark = cache, card, mark
+        several = {"cores": len(card.core_counts) > 1, "batches": len(card.batch_sizes) > 1}
+        self.views = {view: title for view, title in _ARM_VIEWS.items() if several.get(view, True)}
+        # Something else is chosen where the card does not have what was.
+        chosen.arm = chosen.arm if chosen.arm < len(card.arms) else 0
+        chosen.machine = card.arms[chosen.arm].machine
+        places = {"num_cores": card.core_counts, "batch_size": card.batch_sizes}
+        if any(chosen.places.get(name) not in values for name, values in places.items()):
+            chosen.places.update(zip(places, card.first_place, strict=True))
+        super().__init__(chosen)
+
+    # What can be chosen.
+
+    def _tabs(self) -> None:
+        arms = {
+            str(index): arm.label
+            for index, arm in enumerate(self._card.arms)
+            if arm.machine == self._chosen.machine
+        }
+        if len(arms) > 1:
+            self._tab_row(arms, str(self._chosen.arm), "arm", int)
+        super()._tabs()
+
+    def _selectors(self) -> None:
+        card = self._card
+        if len(card.machines) > 1:
+            select = ui.select(card.machines, label="Machine", value=self._chosen.machine)
+            select.props('data-testid="select-machine"')
+            select.on_value_change(lambda event: self._choose_machine(str(event.value)))
+        if len(card.core_counts) > 1:
+            self._select(card.core_counts, "Cores", "num_cores", "cores")
+        if len(card.batch_sizes) > 1:
+            self._select(card.batch_sizes, "Batch size", "batch_size", "batch")
+
+    async def _choose_machine(self, machine: str) -> None:
         """Show another machine, by the same engine where it has it."""
-        arms, machine = self._card.arms, str(event.value)
+        arms = self._card.arms
         if machine == self._chosen.machine:
             return
         engine = arms[self._chosen.arm].engine
@@ -160,21 +217,22 @@ class CardBody:
         _fill(self._tab_slot, self._tabs)
         await self.draw()
 
-    def _choose(self, name: str, value: int | str) -> Awaitable[None] | None:
-        if getattr(self._chosen, name) == value:
-            return None
-        setattr(self._chosen, name, value)
-        return self.draw()
+    def _filters_by(self, what: str) -> bool:
+        return _ARM_AXES.get(self._chosen.view) != what
 
     # What is shown of it.
 
     @property
+    def _place(self) -> Place:
+        return self._chosen.places["num_cores"], self._chosen.places["batch_size"]
+
+    @property
     def _cell(self) -> CardCell | None:
-        return self._card.arms[self._chosen.arm].at(*self._chosen.place)
+        return self._card.arms[self._chosen.arm].at(*self._place)
 
     @property
     def _duel(self) -> Duel | None:
-        return self._card.duel(self._chosen.arm, *self._chosen.place)
+        return self._card.duel(self._chosen.arm, *self._place)
 
     def _fill_stats(self) -> None:
         chosen, arms = self._chosen, self._card.arms
@@ -182,21 +240,18 @@ class CardBody:
             # Along what varies, at what is fixed.
             by_cores = chosen.view == "cores"
             fixed = 1 if by_cores else 0
-            cells_there = [other for other in arms[chosen.arm].cells if other.place[fixed] == chosen.place[fixed]]
-            _scaling(list(map(point, cells_there)), by_cores)
+            cells = [cell for cell in arms[chosen.arm].cells if cell.place[fixed] == self._place[fixed]]
+            show_scaling(list(map(point, cells)), by_cores)
             return
         cell, duel = self._cell, self._duel
         if cell is None or cell.numbers is None:
             show_stats(None)
             return
         if duel is not None:
-            _speedup(duel, chosen.arm, arms[duel.other if chosen.arm == 0 else 0].label)
+            show_speedup(duel, chosen.arm, arms[duel.other if chosen.arm == 0 else 0].label)
         stats = cell.numbers
         values = (stats.ms_per_item, stats.ms_per_batch, stats.items_per_second)
-        show_stats(values, cell.cell.scenario, cell.wrong)
-        html.div(
-            f"{plural(stats.processes, 'process', 'processes')}, {plural(stats.iterations, 'batch', 'batches')}"
-        ).classes("il-stat-detail")
+        show_stats(values, cell.cell.scenario, cell.wrong, (stats.processes, stats.iterations))
 
     def _fill_alert(self) -> None:
         for problem in self._card.problems:
@@ -243,33 +298,20 @@ class CardBody:
 
     # The chart.
 
-    async def _drawing(self) -> Drawing | None:
-        chosen, cache = self._chosen, self._cache
-        if chosen.view != "baseline":
-            return await cache.scaling(self._card, chosen.arm, chosen.place, chosen.view == "cores")
-        return await cache.iterations(self._card.id, self._mark, chosen.arm, chosen.place)
+    def _figure(self) -> Callable[[], Figure]:
+        card, arm, place, view = self._card, self._chosen.arm, self._place, self._chosen.view
+        if view != "baseline":
+            return lambda: scaling(card, arm, place, view == "cores")
+        return lambda: self._cache.iterations(card.id, self._mark, arm, place)
 
-    def _show(self, drawing: Drawing | None) -> None:
-        if drawing is not None and self._plot is not None:
-            self._plot.update_figure(drawing)
-            return
-        self._frame.clear()
-        self._plot = None
-        with self._frame:
-            if drawing is not None:
-                self._plot = ui.plotly(drawing).classes("il-bench-plot").props('data-testid="chart"')
-            else:
-                self._fill_cause()
-
-    def _fill_cause(self) -> None:
-        """Why there is no chart."""
+    def _fill_cause(self, why: str) -> None:
         cell = self._cell
         if self._chosen.view != "baseline":
-            text = "No combination was measured that could be drawn."
-        else:
-            text = "Not planned on this side." if cell is None else _STATES[cell.status]
-            if cell is not None and cell.failure is not None:
-                text = on_pages(cell.failure.message)
+            super()._fill_cause("No combination was measured that could be drawn.")
+            return
+        text = "Not planned on this side." if cell is None else _STATES[cell.status]
+        if cell is not None and cell.failure is not None:
+            text = on_pages(cell.failure.message)
         with html.div().classes("il-bench-cause").props('data-testid="cause"'):
             if cell is not None and cell.status == "failed":
                 shell.chip("failed", "wrong")
@@ -277,98 +319,110 @@ class CardBody:
 
     def _comparison(self) -> Comparison | None:
         """The comparison at the chosen place, where its pairs are kept."""
-        card = self._card
-        places = ((duel.num_cores, duel.batch_size) for duel in card.duels)
-        return next(
-            (
-                comparison
-                for place, comparison in zip(places, card.results, strict=False)
-                if place == self._chosen.place
-            ),
-            None,
-        )
+        duels = zip(self._card.duels, self._card.results, strict=False)
+        at_place = (result for duel, result in duels if (duel.num_cores, duel.batch_size) == self._place)
+        return next(at_place, None)
 
     async def _show_ratios(self) -> None:
         comparison = self._comparison()
-        drawing = await self._cache.ratios(comparison) if comparison else None
+        assert comparison is not None, "the button is there only with a comparison"
         with dialog("Ratio of every pair", "il-log-dialog", self._root.client) as opened:
-            if drawing is None:
-                html.div("The ratios of this comparison cannot be drawn.")
-            else:
-                ui.plotly(drawing).classes("il-bench-plot").props('data-testid="ratios-chart"')
+            chart = Chart("ratios-chart", bar=False)
             close_button(opened)
+        await chart.show(lambda: comparisons.ratios(comparisons.of_comparison(comparison)))
+
+
+_GENERATION_VIEWS = {
+    "depth": "TPOT by depth",
+    "prompt_tokens": "TTFT by prompt length",
+    CURVE: "Latency and throughput",
+    "num_cores": "TPOT by cores",
+    CELL: "Side by side",
+    TOKEN: "Token after token",
+}
+# What a chart lets one choose, where several were measured and it does not lie along its axis.
+_SELECTS = {"num_cores": "Cores", "batch_size": "Batch size", "prompt_tokens": "Prompt", "depth": "Depth"}
+_ALL_CELLS = (CELL, TOKEN)
+
+
+class GenerationBody(CardBody):
+    """A generation: its numbers, charts of the tokens, and the table of its cells."""
+
+    def __init__(self, card: GenerationCard, chosen: Chosen) -> None:
+        self._card, self._several = card, varying(card.points)
+        self.views = {view: _GENERATION_VIEWS[view] for view in views_of(card)}
+        for name, values in self._several.items():
+            if chosen.places.get(name) not in values:
+                chosen.places[name] = values[0]
+        super().__init__(chosen, "generation-chart")
+        self._root.props('data-testid="generation"')
+
+    @property
+    def _axis(self) -> str:
+        """What the chart has along its axis."""
+        return {CURVE: "batch_size"}.get(self._chosen.view, self._chosen.view)
+
+    def _filters_by(self, what: str) -> bool:
+        return self._chosen.view not in _ALL_CELLS and what != self._axis
+
+    def _selectors(self) -> None:
+        for name, label in _SELECTS.items():
+            if name in self._several and set(self.views) - {*_ALL_CELLS, name}:
+                self._select(self._several[name], label, name, name)
+
+    def _figure(self) -> Callable[[], Figure]:
+        card, view = self._card, self._chosen.view
+        fixed = {name: self._chosen.places[name] for name in self._selects if self._filters_by(name)}
+        points = [
+            point for point in card.points if all(getattr(point, name) == value for name, value in fixed.items())
+        ]
+        return lambda: generation_chart(points, [card.alone] if card.alone is not None else [], view)
+
+    def _fill_stats(self) -> None:
+        cells = self._card.cells
+        if len(cells) == 1:
+            show_cell(cells[0])
+        else:
+            show_best(cells)
+
+    def _fill_alert(self) -> None:
+        for note in self._card.notes:
+            if note.warning:
+                shell.banner("wrong" if "WRONG" in note.text else "warn", on_pages(note.text))
+
+    def _fill_cells(self) -> None:
+        card = self._card
+        if len(card.cells) < 2 and any(cell.numbers for cell in card.cells):
+            # A single cell has its numbers beside the chart, and the rest as facts.
+            shell.facts([(name, on_pages(value)) for name, value in card.facts])
+            return
+        # Those whose tokens are wrong stand out.
+        classes = dict.fromkeys(card.table.wrong, "il-wrong-row")
+        with html.div().classes("il-scroll il-generation-cells") as box:
+            shell.text_table(card.table.heads, card.table.rows, card.table.left, classes, "cells")
+        box.props('tabindex=0 role=region aria-label="All cells"')
+
+    def _fill_below(self) -> None:
+        shell.findings([on_pages(note.text) for note in self._card.notes if not note.warning])
+
+
+def views_of(card: GenerationCard) -> list[str]:
+    """The charts that a card has: those along what varies, and of a single cell its tokens."""
+    if card.alone is not None:
+        return [TOKEN] if card.alone.runs else []
+    several = varying(card.points)
+    if not any(point.value("ttft_ms") is not None for point in card.points):
+        return []
+    views: list[str] = [name for name in ("depth", "prompt_tokens", "num_cores") if name in several]
+    if "batch_size" in several or "rate" in several:
+        views.insert(min(len(views), 2), CURVE)
+    return [*views, CELL]
 
 
 def _fill(slot: Element, fill: Callable[[], None]) -> None:
     slot.clear()
     with slot:
         fill()
-
-
-# The numbers, each with its interval.
-
-
-def show_stats(
-    values: tuple[Estimate, Estimate, Estimate] | None, scenario: str = "", struck: bool = False
-) -> None:
-    """Time per item and per batch, items per second; struck out where meaningless, dashes for nothing."""
-    labels = {
-        "ms-per-item": f"Time per item (ms, {statistic(scenario)})",
-        "ms-per-batch": "Time per batch (ms, median)",
-        "items-per-second": "Throughput (items/s, mean)",
-    }
-    for (name, label), value in zip(labels.items(), values or (None,) * 3, strict=True):
-        if value is None:
-            shell.stat(label, "–")
-            continue
-        text = rounded(value.value, value.ends, count if name == "items-per-second" else three_digits)
-        shell.stat(label, text, _interval(value), name).classes("il-struck" if struck else "")
-
-
-def cached_stats(entry: CellEntry) -> tuple[Estimate, Estimate, Estimate] | None:
-    """Time per item and per batch and items per second as the store has them cached; None where it has not."""
-    if entry.median_ms is None or not entry.items_per_sec:
-        return None
-    batch = Estimate(entry.median_ms, entry.median_ms_low, entry.median_ms_high, LEVEL, "student")
-    rate = Estimate(entry.items_per_sec, entry.items_per_sec_low, entry.items_per_sec_high, LEVEL, "student")
-    return ms_per_item(entry.cell, batch, rate), batch, rate
-
-
-def _speedup(duel: Duel, arm: int, other: str) -> None:
-    """How many times as fast an arm is as the other, which has a name, and whether that is sure."""
-    value, verdict = duel.speedup, duel.verdict
-    if arm != 0:
-        value, verdict = duel.ratio, _OPPOSITE.get(duel.verdict, duel.verdict)
-    with html.div().classes("il-stat").props('data-testid="speedup"'):
-        html.div(f"Speed-up over {other}").classes("il-stat-label")
-        with html.div().classes("il-bench-verdict"):
-            html.span(f"{three_digits(value.value)}×").classes("il-stat-value")
-            shell.verdict(verdict)
-        html.div(_interval(value, "×")).classes("il-stat-detail")
-        html.div(_PAIRED if duel.paired else _UNPAIRED).classes("il-stat-detail")
-
-
-def _scaling(points: Sequence[Point], by_cores: bool) -> None:
-    """The best and the worst of some cells along core counts, or along batch sizes."""
-    what, name = ("core count", "num_cores") if by_cores else ("batch size", "batch_size")
-    extremes = best_and_worst(points)
-    if extremes is None:
-        html.div("No cell has a valid result.").classes("il-muted")
-        return
-    best, worst = extremes
-    low, high = best.ends("ms_per_item") or (None, None)
-    took = Estimate(best.ms_per_item or 0.0, low, high, LEVEL, "student")
-    shell.stat(f"Best {what}", str(getattr(best, name))).props('data-testid="best"')
-    shell.stat(f"Time per item (ms, {statistic(best.scenario)})", three_digits(took.value), _interval(took))
-    detail = f"{three_digits(worst.ms_per_item or 0.0)} ms per item"
-    shell.stat(f"Worst {what}", str(getattr(worst, name)), detail).props('data-testid="worst"')
-
-
-def _interval(estimate: Estimate, unit: str = "") -> str:
-    """Both ends of an interval, with what it was made for."""
-    if estimate.ends is None or not useful(estimate.ends):
-        return between(estimate.ends)
-    return f"{between(estimate.ends)}{unit} ({level_percent(estimate.level)} %)"
 
 
 def _sentence(text: str) -> str:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import platform
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import describe, node_name, vector_width
-from inferlab.records import Comparison, Plan
+from inferlab.records import Plan
 from inferlab.records.generation import GenerationPlan
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
 from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.views.charts import cards as charts
-from inferlab.views.charts import pairs
 from inferlab.views.charts.points import Point, from_row
 from inferlab.workspace import requests
 from inferlab.workspace.cards import Card, CardCell, Place, machine_of, open_card, side
 from inferlab.workspace.engines import title
-from inferlab.workspace.entries import DOCUMENTS, given_name, reference_to
+from inferlab.workspace.entries import NOUNS, WITHOUT_CELLS, given_name, reference_to
 from inferlab.workspace.generations import GenerationCard, open_generation
-from inferlab.workspace.jobs import plans_of
-from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest
+from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, plans_of
 from inferlab.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-#: A figure as the browser takes it.
-Drawing = dict[str, Any]
-_T = TypeVar("_T")
 #: Kinds of jobs that make cards.
 _KINDS = ("benchmark", "comparison", GENERATION, *MADE_OF_GENERATIONS)
 # Opened cards keep all samples, of 16 bytes each; these many stay in memory for the next chart.
@@ -126,7 +120,7 @@ class CardView:
             return done, planned
         # The store has only those that were measured, and two cells of each.
         try:
-            request = requests.from_content(self.job.kind, self.job.content)
+            request = requests.request_of(self.job)
         except InferlabError:
             return done // 2, planned // 2
         assert isinstance(request, ComparisonRequest)
@@ -224,7 +218,7 @@ def _of_generation(entry: Entry, job: QueuedJob | None) -> CardView:
     here = entry.node in (platform.node(), node_name())
     engines = " vs ".join(map(title, brief.get("engine", ()))) or entry.title
     if entry.kind in MADE_OF_GENERATIONS:
-        engines = f"{DOCUMENTS[entry.kind]}: {engines}"
+        engines = f"{NOUNS[entry.kind]}: {engines}"
     facts = {
         "Engine": engines if name else "",
         **_generation_facts({key: brief.get(key, ()) for key in _GENERATION_FACTS}),
@@ -252,8 +246,8 @@ def _engine_fact(entry: Entry, engines: Sequence[str]) -> str:
 def _title(workspace: Workspace, entry: Entry, names: _Names) -> str:
     if name := given_name(entry):
         return name
-    if entry.kind in DOCUMENTS:
-        return DOCUMENTS[entry.kind]
+    if entry.kind in WITHOUT_CELLS:
+        return NOUNS[entry.kind]
     labels = entry.brief.get("labels")
     if entry.kind != BENCHMARK:
         # The card shows B, which is compared with A.
@@ -270,7 +264,7 @@ def _engines(entry: Entry) -> str:
 
 def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
     try:
-        request = requests.from_content(job.kind, job.content)
+        request = requests.request_of(job)
     except InferlabError:
         return CardView(job.id, job.created_at, job.kind.capitalize(), {}, None, job)
     if isinstance(request, ComparisonRequest):
@@ -284,7 +278,7 @@ def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
         values |= {"batch_size": plan.batch_sizes, "num_cores": plan.num_cores}  # type: ignore[dict-item]
         engines = dict.fromkeys(engine for each in generating for engine in each.engines)
         name = " vs ".join(map(title, engines))
-        name = f"{DOCUMENTS[job.kind]}: {name}" if job.kind in MADE_OF_GENERATIONS else name
+        name = f"{NOUNS[job.kind]}: {name}" if job.kind in MADE_OF_GENERATIONS else name
         return CardView(job.id, job.created_at, name, _generation_facts(values), None, job)
     assert isinstance(request, BenchmarkRequest)
     other = _entry(workspace, request.against)
@@ -324,54 +318,53 @@ def _scenarios(names: Sequence[str]) -> str:
 
 
 class CardCache:
-    """Opens cards for all tabs of a server, one after the other in a thread, and keeps the last ones."""
+    """Opens cards for all tabs of a server, one at a time, and keeps the last ones; it is called in threads."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._pool = ThreadPoolExecutor(1, "cards")
+        self._lock = threading.Lock()
         #: With how many samples each has.
         self._opened: OrderedDict[tuple[object, ...], tuple[Card, int]] = OrderedDict()
 
-    async def card(self, entry_id: str, mark: tuple[object, ...]) -> Card:
-        """All numbers of a card, without its samples; `mark` changes when there is more of it."""
-        return (await self._off_loop(lambda: self._open(entry_id, mark))).without_samples()
+    def card(self, view: CardView) -> Card | GenerationCard:
+        """All numbers of a card, without its samples; of a generation, without the tokens of several cells."""
+        assert view.entry is not None, "only what was measured is opened"
+        if view.generates:
+            return open_generation(self._workspace.store, view.entry.id)
+        return self._open(view.entry.id, view.mark).without_samples()
 
-    async def generation(self, entry_id: str) -> GenerationCard:
-        """All numbers of a generation, without the tokens of several cells."""
-        return await self._off_loop(lambda: open_generation(self._workspace.store, entry_id))
-
-    async def iterations(self, entry_id: str, mark: tuple[object, ...], arm: int, place: Place) -> Drawing | None:
-        """Every batch of a cell, before those of the arm that it is compared with; None where there is none."""
-        return await self._off_loop(lambda: _iterations(self._open(entry_id, mark), arm, place))
-
-    async def scaling(self, card: Card, arm: int, place: Place, by_cores: bool) -> Drawing | None:
-        """How the time per item changes with more cores, or with the batch size, at what is fixed of the place."""
-
-        def draw() -> Figure:
-            # All arms, the chosen one first: it is the one in colour.
-            order = [card.arms[arm], *(other for index, other in enumerate(card.arms) if index != arm)]
-            lines = [(side.label, [point(cell) for cell in side.cells]) for side in order]
-            return charts.core_scaling(lines, place[1]) if by_cores else charts.batch_scaling(lines, place[0])
-
-        return await self._off_loop(lambda: _drawn(draw))
-
-    async def ratios(self, comparison: Comparison) -> Drawing | None:
-        """The ratio of every pair of a comparison."""
-        return await self._off_loop(lambda: _drawn(lambda: pairs.ratios(pairs.of_comparison(comparison))))
-
-    async def _off_loop(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    def iterations(self, entry_id: str, mark: tuple[object, ...], arm: int, place: Place) -> Figure:
+        """Every batch of a cell, before those of the arm that it is compared with; refused where there is none."""
+        card = self._open(entry_id, mark)
+        own = card.arms[arm].outcome(*place)
+        if own is None or not own.runs:
+            raise BadInput("Nothing was measured of this cell.")
+        outcomes = [(card.arms[arm].label, own)]
+        for rival in card.arms[1 if arm == 0 else 0 :][:1]:
+            if (outcome := rival.outcome(*place)) is not None:
+                outcomes.append((rival.label, outcome))
+        figure = charts.iterations(outcomes)
+        return figure.update_layout(height=_TALL) if len(outcomes) > 1 else figure
 
     def _open(self, entry_id: str, mark: tuple[object, ...]) -> Card:
         key = (entry_id, mark)
-        opened = self._opened.pop(key, None)
-        if opened is None:
-            card = open_card(self._workspace.store, entry_id)
-            opened = card, _samples(card)
-        self._opened[key] = opened
-        while len(self._opened) > 1 and sum(samples for _, samples in self._opened.values()) > _MOST_SAMPLES:
-            self._opened.popitem(last=False)
+        with self._lock:
+            opened = self._opened.pop(key, None)
+            if opened is None:
+                card = open_card(self._workspace.store, entry_id)
+                opened = card, _samples(card)
+            self._opened[key] = opened
+            while len(self._opened) > 1 and sum(samples for _, samples in self._opened.values()) > _MOST_SAMPLES:
+                self._opened.popitem(last=False)
         return opened[0]
+
+
+def scaling(card: Card, arm: int, place: Place, by_cores: bool) -> Figure:
+    """How the time per item changes with more cores, or with the batch size, at what is fixed of the place."""
+    # All arms, the chosen one first: it is the one in colour.
+    order = [card.arms[arm], *(other for index, other in enumerate(card.arms) if index != arm)]
+    lines = [(side.label, [point(cell) for cell in side.cells]) for side in order]
+    return charts.core_scaling(lines, place[1]) if by_cores else charts.batch_scaling(lines, place[0])
 
 
 def point(cell: CardCell) -> Point:
@@ -391,26 +384,3 @@ def point(cell: CardCell) -> Point:
 def _samples(card: Card) -> int:
     runs = (run for arm in card.arms for outcome in arm.outcomes for run in outcome.runs)
     return sum(len(stream) for run in runs for window in run.windows for stream in window.streams)
-
-
-def _iterations(card: Card, arm: int, place: Place) -> Drawing | None:
-    rival, own = 1 if arm == 0 else 0, card.arms[arm].outcome(*place)
-    if own is None or not own.runs:
-        return None
-    outcomes = [
-        (card.arms[index].label, outcome)
-        for index in (arm, rival)
-        if index < len(card.arms) and (outcome := card.arms[index].outcome(*place)) is not None
-    ]
-    return _drawn(lambda: charts.iterations(outcomes), _TALL if len(outcomes) > 1 else charts.HEIGHT)
-
-
-def _drawn(make: Callable[[], Figure], height: int | None = None) -> Drawing | None:
-    try:
-        figure = make()
-    except BadInput:
-        # Nothing was measured: the card says why in place of the chart.
-        return None
-    if height is not None:
-        figure.update_layout(height=height)
-    return {**figure.to_plotly_json(), "config": {"displayModeBar": False, "displaylogo": False}}

@@ -1,26 +1,27 @@
-"""Figures on pages, made in a thread, and pages whose content takes a while."""
+"""Figures and tables of layers, which the browser draws of one text, and pages whose content takes a while."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from nicegui import html, json, ui
 from nicegui.element import Element
-
-# Plotly itself comes with NiceGUI's element.
 from nicegui.elements import plotly as _plotly  # noqa: F401
 
 from inferlab.errors import BadInput
 from inferlab.views.charts import frame
+from inferlab.views.profile_report import NAMES
+from inferlab.views.tables import Cell, Columns
 from inferlab.web import shell
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_CONFIG = {"displaylogo": False}
+
+# Plotly itself comes with NiceGUI's element.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Drawn:
     notes: tuple[str, ...]
 
 
-def drawn(figure: Figure) -> Drawn:
-    """A figure with as large an area between its axes, and no title."""
+def drawn(figure: Figure, bar: bool = True) -> Drawn:
+    """A figure with as large an area between its axes, no title, and perhaps a bar of tools."""
     meta = figure.layout.meta
     content = figure.to_plotly_json()
     if not any(_has_values(trace) for trace in content["data"]):
@@ -43,7 +44,8 @@ def drawn(figure: Figure) -> Drawn:
     before, around = layout["margin"], frame.compact_margin(figure)
     height = layout["height"] - before["t"] - before["b"] + around["t"] + around["b"]
     content["layout"] = {**layout, "title": None, "height": height, "margin": {**before, **around}}
-    return Drawn(json.dumps({**content, "config": _CONFIG}), height, meta["title"], tuple(meta["subtitle"]))
+    config = {"displaylogo": False} if bar else {"displaylogo": False, "displayModeBar": False}
+    return Drawn(json.dumps({**content, "config": config}), height, meta["title"], tuple(meta["subtitle"]))
 
 
 def _has_values(trace: Mapping[str, Any]) -> bool:
@@ -80,15 +82,25 @@ def prepare() -> None:
 
 
 class Chart:
-    """The place of a figure, with its notes below; what cannot be drawn says why instead."""
+    """The place of a figure, with its notes below; what cannot be drawn says why instead.
 
-    def __init__(self, name: str, facts: Collection[str] = ()) -> None:
-        #: Notes that need not be said, for the page says them.
-        self._facts = facts
-        self._name, self._turn = name, 0
+    Notes in `facts` need not be said, for the page says them. `explain` fills the place where there is no figure.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        facts: Collection[str] = (),
+        *,
+        min_height: int = 0,
+        bar: bool = True,
+        explain: Callable[[str], None] | None = None,
+    ) -> None:
+        self._name, self._facts, self._bar, self._explain = name, facts, bar, explain
+        self._turn = 0
         self._plot: FigureElement | None = None
         with html.div().classes("il-figure"):
-            self._slot = html.div()
+            self._slot = html.div().style(f"min-height: {min_height}px" if min_height else "")
             self._notes = ui.label().classes("il-caption")
 
     async def show(self, make: Callable[[], Figure]) -> str:
@@ -96,19 +108,27 @@ class Chart:
         self._turn += 1
         turn = self._turn
         try:
-            drawing = await asyncio.to_thread(lambda: drawn(make()))
+            drawing = await asyncio.to_thread(lambda: drawn(make(), self._bar))
         except BadInput as error:
-            self._slot.clear()
-            self._plot = None
-            self._notes.set_text(str(error))
+            if turn == self._turn and not self._slot.is_deleted:
+                self._refuse(str(error))
             return ""
-        if turn == self._turn:
+        if turn == self._turn and not self._slot.is_deleted:
             self._draw(drawing)
             self._notes.set_text(" · ".join(note for note in drawing.notes if note not in self._facts))
         return drawing.title
 
+    def _refuse(self, why: str) -> None:
+        self._slot.clear()
+        self._plot = None
+        self._notes.set_text("" if self._explain else why)
+        if self._explain is not None:
+            with self._slot:
+                self._explain(why)
+
     def _draw(self, drawing: Drawn) -> None:
         if self._plot is None:
+            self._slot.clear()
             with self._slot:
                 self._plot = FigureElement(self._name)
         self._plot.draw(drawing)
@@ -168,3 +188,49 @@ async def loaded(read: Callable[_Given, _Found], *arguments: _Given.args, **name
             raise asyncio.CancelledError
         waiting.delete()
     return task.result()
+
+
+_FROZEN, _FIRST = ("#", "ID"), ("ms", "Share %")
+#: Names are cut to this many characters, in their middle.
+_LONGEST = 26
+# Of the usual character and around a text, in pixels; a title needs room for the arrow that tells the order too.
+_CHARACTER, _PADDING, _ARROW = 8.6, 26, 20
+
+
+class LayerTable(Element, component="layer_table.js"):
+    """Rows of layers; `noun` is what the count calls them."""
+
+    def __init__(self, name: str, noun: str = "layers", searched: str = "id, weight, kernel") -> None:
+        super().__init__()
+        self._props["content"] = "[]"
+        self._props["name"] = name
+        self._props["noun"] = noun
+        self._props["searched"] = searched
+        self._props["longest"] = _LONGEST
+
+    def fill(self, text: str) -> None:
+        """Show other rows, as `content` makes them of columns."""
+        self._props["content"] = text
+        self.update()
+
+
+def content(columns: Columns) -> str:
+    """Columns as the browser gets them: titles, texts, and the numbers that they are sorted by.
+
+    Beside the names, which stay in sight, comes first what a profile is about.
+    """
+    first = [title for title in (*_FROZEN, *_FIRST) if title in columns] if _FROZEN[0] in columns else []
+    columns = {title: columns[title] for title in dict.fromkeys((*first, *columns))}
+    # One text: NiceGUI wraps every item of a list to observe it, which takes longer than all the rest.
+    return json.dumps([_column(title, cells) for title, cells in columns.items()])
+
+
+def _column(title: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    texts = [cell.text for cell in cells]
+    longest = min(max(map(len, texts), default=0), _LONGEST)
+    return {
+        "title": title,
+        "texts": texts,
+        "numbers": None if title in NAMES else [cell.number for cell in cells],
+        "width": round(_PADDING + max(_CHARACTER * longest, _CHARACTER * len(title) + _ARROW)),
+    }

@@ -15,8 +15,7 @@ from inferlab.errors import BadInput
 from inferlab.records import Model
 from inferlab.records.profile import LEVELS
 from inferlab.store.entries import Entry, Project
-from inferlab.web.components.dialogs import Foot, dialog
-from inferlab.web.components.fields import EngineSelect, VersionSelect, help_icon, shapes_field, whole
+from inferlab.web.components.forms import EngineSelect, Foot, VersionSelect, dialog, help_icon, shapes_field, whole
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
 from inferlab.workspace.engines import EngineChoice

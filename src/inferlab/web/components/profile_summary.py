@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from nicegui import html, ui
@@ -15,16 +14,16 @@ from inferlab.profiling.gains import best_gain, time_without
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Shape
 from inferlab.records.optimization import CHANNEL, Scheme
-from inferlab.records.profile import BUDGET, Gain, Interval, PerformanceProfile, Profile, PruningEstimate
+from inferlab.records.profile import BUDGET, Interval, PerformanceProfile, Profile, PruningEstimate
 from inferlab.units import count, decimal, plural, share
 from inferlab.views import profile as words
 from inferlab.views import text
-from inferlab.views.intervals import between_at
+from inferlab.views.fields import between_at
 from inferlab.web import shell
-from inferlab.web.components.fields import help_icon
+from inferlab.web.components.forms import help_icon
 from inferlab.web.faults import on_pages
 from inferlab.workspace.engines import title
-from inferlab.workspace.version_requests import Basis
+from inferlab.workspace.versions import Basis
 
 # A speed-up that is worth the work.
 _WORTH_SAYING = 1.01
@@ -108,13 +107,45 @@ def measured(performance: PerformanceProfile) -> None:
 
 def estimated(slot: Element, profile: Profile) -> None:
     """How fast it could be, within the budget."""
-    found = estimate_text(profile)
+    timed: PerformanceProfile | PruningEstimate | None = profile.performance or profile.estimate
+    ms, speedup = (timed.estimated_ms_per_batch, timed.estimated_speedup) if timed else (None, None)
+    time, consists = UNKNOWN if ms is None else decimal(ms, 3), words.estimate_source(profile)
+    _estimated_stats(
+        slot,
+        profile,
+        ("Estimated time per batch (ms)", time, _spent(profile), "estimated-ms"),
+        ("Estimated speed-up", _times_as_fast(speedup), consists, "estimated-speedup"),
+    )
+
+
+def pruned(slot: Element, profile: Profile) -> None:
+    """What pruning within the budget would leave: of the parameters, and of the outputs' quality."""
+    estimate = profile.estimate
+    left = 1.0 if estimate is None else 1 - estimate.parameter_reduction
+    zeros = "" if estimate is None else f"{share(estimate.parameter_reduction)} of the parameters become zero"
+    recovery = UNKNOWN if estimate is None or estimate.recovery is None else share(estimate.recovery)
+    reduction = _times_as_fast(1 / left if estimate is not None and left > 0 else None)
+    _estimated_stats(
+        slot,
+        profile,
+        ("Estimated reduction", reduction, zeros, "reduction"),
+        ("Estimated recovery", recovery, _spent(profile), "recovery"),
+    )
+
+
+def _estimated_stats(slot: Element, profile: Profile, *stats: tuple[str, str, str, str]) -> None:
     slot.clear()
     with slot:
         with shell.stats("il-summary-numbers"):
-            shell.stat("Estimated time per batch (ms)", found.ms_per_batch, found.spent, "estimated-ms")
-            shell.stat("Estimated speed-up", found.speedup, found.consists, "estimated-speedup")
-        html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
+            for stat in stats:
+                shell.stat(*stat)
+        known = profile.estimate is not None or profile.gains
+        note = _note(profile) if known else _why_none(profile)
+        html.p(note).classes("il-caption").props('data-testid="estimate-note"')
+
+
+def _times_as_fast(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{ratio:.2f} ×"
 
 
 def moment(text: str) -> str:
@@ -134,47 +165,13 @@ def _ends(ends: Interval | None, told: Callable[[float], str]) -> str:
 UNKNOWN = "–"
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateText:
-    """The estimate of a profile: numbers, or why there are none."""
-
-    ms_per_batch: str
-    speedup: str
-    #: What the speed-up comes from.
-    consists: str
-    reduction: str
-    reduction_share: str
-    recovery: str
-    #: How much of the budget it takes.
-    spent: str
-    note: str
-
-
-def estimate_text(profile: Profile) -> EstimateText:
-    """The estimate that a profile has."""
-    found, performance, best = profile.estimate, profile.performance, best_gain(profile)
-    timed: PerformanceProfile | PruningEstimate | None = performance or found
-    ms, speedup = (timed.estimated_ms_per_batch, timed.estimated_speedup) if timed else (None, None)
-    reduced = "" if found is None else f"{share(found.parameter_reduction)} of the parameters become zero"
-    left = 1.0 if found is None else 1 - found.parameter_reduction
-    return EstimateText(
-        ms_per_batch=UNKNOWN if ms is None else decimal(ms, 3),
-        speedup=UNKNOWN if speedup is None else f"{speedup:.2f} ×",
-        consists=words.estimate_source(profile),
-        reduction=f"{1 / left:.2f} ×" if found is not None and left > 0 else UNKNOWN,
-        reduction_share=reduced,
-        recovery=UNKNOWN if found is None or found.recovery is None else share(found.recovery),
-        spent=_spent(found, best),
-        note=_note(profile) if found is not None or profile.gains else _why_none(profile),
-    )
-
-
-def _spent(found: PruningEstimate | None, best: Gain | None) -> str:
-    if best is not None and best.loss is not None:
-        return f"loss {best.loss:.3g} of {best.budget:g}{words.expected_accuracy(best, ', ')}"
-    if found is None:
+def _spent(profile: Profile) -> str:
+    """How much of the budget it takes."""
+    best = best_gain(profile)
+    estimate = best if best is not None and best.loss is not None else profile.estimate
+    if estimate is None:
         return ""
-    return f"loss {found.loss:.3g} of {found.budget:g}{words.expected_accuracy(found, ', ')}"
+    return f"loss {estimate.loss:.3g} of {estimate.budget:g}{words.expected_accuracy(estimate, ', ')}"
 
 
 def _why_none(profile: Profile) -> str:
@@ -224,9 +221,7 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
             where = f"{title(performance.engine)}, batch {performance.batch_size}, now"
             shell.stat("Time per batch (ms)", decimal(performance.ms_per_batch, 3), where, "ms-per-batch")
         shell.stat("Estimated time per batch (ms)", UNKNOWN if ms is None else decimal(ms, 3), "", "estimated-ms")
-        shell.stat(
-            "Estimated speed-up", UNKNOWN if speedup is None else f"{speedup:.2f} ×", "", "estimated-speedup"
-        )
+        shell.stat("Estimated speed-up", _times_as_fast(speedup), "", "estimated-speedup")
         zeros = _zeros(basis, found)
         shell.stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
         loss = "outputs are not numbers" if math.isinf(found.loss) else f"loss {found.loss:.3g}"
@@ -324,11 +319,98 @@ def _zeros(basis: Basis, found: PruningEstimate) -> float:
     return found.parameter_reduction + (before / loss.params if loss.params else 0.0)
 
 
-# The slider goes by powers of ten, in steps that change what is chosen but little.
-_LOW, _HIGH, _STEP = -3.0, 1.0, 0.05
-_MARKS = [{"value": power, "label": f"{10.0**power:g}"} for power in range(-3, 2)]
 # Who drags a slider passes many values on the way.
 _SETTLED_S = 0.25
+
+
+class SliderNumber:
+    """A slider and the number beside it, of which each follows the other; `changed` is called when one is settled.
+
+    The slider has a lowest and a highest place and a step. It goes by what `to_place` makes of the number, and
+    `from_place` makes a number of that again.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        name: str,
+        help: str,
+        changed: Callable[[], Awaitable[None]],
+        value: float,
+        scale: tuple[float, float, float],
+        marks: Mapping[float, str],
+        step: float,
+        most: float | None = None,
+        suffix: str = "",
+        to_place: Callable[[float], float] = float,
+        from_place: Callable[[float], float] = float,
+    ) -> None:
+        self._changed, self._to_place, self._from_place = changed, to_place, from_place
+        self._turn, self._setting = 0, False
+        with html.div().classes("il-stat-label"):
+            html.span(label)
+            help_icon(help)
+        with html.div().classes("il-budget-row"):
+            labels = [{"value": place, "label": text} for place, text in marks.items()]
+            low, high, slider_step = scale
+            self._slider = ui.slider(min=low, max=high, step=slider_step, value=to_place(value)).props(
+                f':marker-labels="{labels}" data-testid="{name}-slider" aria-label="{label}"'
+            )
+            self._number = ui.number(value=value, min=0, max=most, step=step, suffix=suffix or None).props(
+                f'data-testid="{name}" aria-label="{label}"'
+            )
+        self._slider.on_value_change(self._slid)
+        self._number.on_value_change(self._typed)
+
+    @property
+    def value(self) -> float:
+        """What is chosen."""
+        return max(0.0, float(self._number.value or 0.0))
+
+    def show(self, value: float) -> None:
+        """Show another value without an answer; nobody waits any more for what was chosen before."""
+        self.drop_pending()
+        self._set(lambda: (self._slider.set_value(self._to_place(value)), self._number.set_value(value)))
+
+    def enable(self, on: bool) -> None:
+        """Let the user choose, or not."""
+        self._slider.set_enabled(on)
+        self._number.set_enabled(on)
+
+    def drop_pending(self) -> None:
+        """What was chosen last is in force, but nobody waits for it to be told any more."""
+        self._turn += 1
+
+    async def settle(self) -> None:
+        """Tell of a change, unless another follows it."""
+        self._turn += 1
+        turn = self._turn
+        await asyncio.sleep(_SETTLED_S)
+        if turn == self._turn:
+            await self._changed()
+
+    # Not themselves asynchronous: such handlers run when what `_set` set is over.
+    def _slid(self) -> Awaitable[None] | None:
+        if self._setting:
+            return None
+        self._set(lambda: self._number.set_value(self._from_place(self._slider.value)))
+        return self.settle()
+
+    def _typed(self) -> Awaitable[None] | None:
+        if self._setting or self._number.value is None:
+            return None
+        self._set(lambda: self._slider.set_value(self._to_place(self.value)))
+        return self.settle()
+
+    def _set(self, change: Callable[[], object]) -> None:
+        """Let one field follow the other without an answer."""
+        self._setting = True
+        change()
+        self._setting = False
+
+
+# The slider goes by powers of ten, in steps that change what is chosen but little.
+_LOW, _HIGH, _STEP = -3.0, 1.0, 0.05
 _HELP = (
     "How much loss a change of the model may cost, before any retraining: INT8, removed channels and zeros alike. "
     "For zeros, the losses of single layers are added up. 0.1 leaves 90 % of the outputs' power, or is a rise of "
@@ -337,7 +419,7 @@ _HELP = (
 
 
 class BudgetControl:
-    """A slider, a number and, where there are several, the loss profiles to go by."""
+    """The loss budget and, where there are several, the loss profiles to go by."""
 
     def __init__(
         self,
@@ -346,64 +428,33 @@ class BudgetControl:
         losses: Mapping[str, str] | None = None,
         chosen: str | None = None,
     ) -> None:
-        self._changed, self._turn = changed, 0
-        self._setting = False
         with html.div().classes("il-budget"):
-            with html.div().classes("il-stat-label"):
-                html.span("Loss budget")
-                help_icon(_HELP)
-            with html.div().classes("il-budget-row"):
-                self._slider = ui.slider(min=_LOW, max=_HIGH, step=_STEP, value=_place(budget))
-                self._slider.props(
-                    f':marker-labels="{_MARKS}" data-testid="budget-slider" aria-label="Loss budget"'
-                )
-                self._number = ui.number(value=budget, min=0, step=0.01)
-                self._number.props('data-testid="budget" aria-label="Loss budget"')
+            self._budget = SliderNumber(
+                "Loss budget",
+                "budget",
+                _HELP,
+                changed,
+                budget,
+                (_LOW, _HIGH, _STEP),
+                {power: f"{10.0**power:g}" for power in range(-3, 2)},
+                0.01,
+                to_place=_place,
+                from_place=lambda place: float(f"{10**place:.2g}"),
+            )
             self._loss = ui.select(dict(losses or {}), label="Loss profile", value=chosen)
             self._loss.props('data-testid="budget-loss"').set_visibility(bool(losses))
-        self._slider.on_value_change(self._slid)
-        self._number.on_value_change(self._typed)
-        self._loss.on_value_change(self._settle)
+        self._loss.on_value_change(self._budget.settle)
+        self.drop_pending = self._budget.drop_pending
 
     @property
     def budget(self) -> float:
         """The loss that may be spent."""
-        return max(0.0, float(self._number.value or 0.0))
+        return self._budget.value
 
     @property
     def loss_id(self) -> str | None:
         """The entry whose losses are gone by; None for the profile's own."""
         return None if self._loss.value is None else str(self._loss.value)
-
-    def drop_pending(self) -> None:
-        """What was typed last is in force, but nobody waits for it to be told any more."""
-        self._turn += 1
-
-    # Not themselves asynchronous: such handlers run when what `_set` set is over.
-    def _slid(self) -> Awaitable[None] | None:
-        if self._setting:
-            return None
-        self._set(lambda: self._number.set_value(float(f"{10**self._slider.value:.2g}")))
-        return self._settle()
-
-    def _typed(self) -> Awaitable[None] | None:
-        if self._setting or self._number.value is None:
-            return None
-        self._set(lambda: self._slider.set_value(_place(self.budget)))
-        return self._settle()
-
-    def _set(self, change: Callable[[], object]) -> None:
-        """Let one field follow the other without an answer."""
-        self._setting = True
-        change()
-        self._setting = False
-
-    async def _settle(self) -> None:
-        self._turn += 1
-        turn = self._turn
-        await asyncio.sleep(_SETTLED_S)
-        if turn == self._turn:
-            await self._changed()
 
 
 def _place(budget: float) -> float:

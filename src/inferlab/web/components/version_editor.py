@@ -3,25 +3,99 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from nicegui import html, ui
+from nicegui import html, json, ui
 from nicegui.element import Element
+from nicegui.events import GenericEventArguments
 
 from inferlab.profiling.predict import gains_from_zeros, layer_times, loss_at, weight_shares
 from inferlab.records.optimization import CHANNEL, Scheme
-from inferlab.records.profile import BUDGET, Gain, PruningEstimate
-from inferlab.units import shortened
+from inferlab.records.profile import BUDGET, Gain, LossLayer, PruningEstimate
+from inferlab.units import scaled, shortened
 from inferlab.views.charts.losses import layer_curves
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart
-from inferlab.web.components.fields import help_icon
-from inferlab.web.components.layers import LayerEditor
-from inferlab.web.components.profile_summary import BudgetControl, show_estimate
-from inferlab.workspace.version_requests import PATTERNS, SCHEMES, Basis, VersionRequest, group_share
+from inferlab.web.components.profile_summary import BudgetControl, SliderNumber, show_estimate
+from inferlab.workspace.versions import PATTERNS, SCHEMES, Basis, VersionRequest, group_share
+
+
+class LayerEditor(Element, component="layer_editor.js"):
+    """Layers by their weights; who made it hears what was moved, turned on or off, or chosen to look at."""
+
+    def __init__(
+        self,
+        layers: Sequence[LossLayer],
+        moved: Callable[[Mapping[str, float]], Any],
+        turned: Callable[[Sequence[str], bool], Any],
+        chosen: Callable[[str], Any],
+    ) -> None:
+        super().__init__()
+        # A weight that several layers share is pruned once.
+        self.weights = list(dict.fromkeys(layer.weight for layer in layers))
+        self._moved, self._turned, self._chosen = moved, turned, chosen
+        first = {layer.weight: layer for layer in reversed(layers)}
+        # One text each: NiceGUI wraps every item of a list to observe it.
+        self._props["content"] = json.dumps([_editor_row(first[weight]) for weight in self.weights])
+        self._props["state"] = json.dumps({"levels": [0.0] * len(self.weights), "on": [False] * len(self.weights)})
+        self._props["told"] = "{}"
+        self._props["fixed"] = False
+        self.on("moved", self._move)
+        self.on("turn", self._turn)
+        self.on("choose", self._choose)
+
+    def fill(self, levels: Mapping[str, float], on: set[str], fixed: bool) -> None:
+        """Show these shares of zeros; where they are fixed, only the switches can be moved."""
+        self._props["state"] = json.dumps(
+            {
+                "levels": [levels.get(weight, 0.0) for weight in self.weights],
+                "on": [weight in on for weight in self.weights],
+            }
+        )
+        self._props["fixed"] = fixed
+        self.update()
+
+    def tell(self, ms: Mapping[str, float], losses: Mapping[str, float], unmeasured: Collection[str] = ()) -> None:
+        """Show what is predicted of every layer; of some nobody measured the losses."""
+        self._props["told"] = json.dumps(
+            {
+                "ms": [_number(ms.get(weight)) for weight in self.weights] if ms else None,
+                "loss": [
+                    "not measured" if weight in unmeasured else _number(losses.get(weight))
+                    for weight in self.weights
+                ],
+            }
+        )
+        self.update()
+
+    def _move(self, event: GenericEventArguments) -> Any:
+        return self._moved({self.weights[int(at)]: float(level) for at, level in event.args.items()})
+
+    def _turn(self, event: GenericEventArguments) -> Any:
+        return self._turned([self.weights[at] for at in event.args["places"]], bool(event.args["on"]))
+
+    def _choose(self, event: GenericEventArguments) -> Any:
+        return self._chosen(self.weights[int(event.args)])
+
+
+def _editor_row(layer: LossLayer) -> dict[str, Any]:
+    return {
+        "weight": layer.weight,
+        "id": layer.id,
+        "type": layer.type,
+        "params": layer.params,
+        "told": scaled(layer.params),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """Three digits; none for what is no number."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
+
 
 #: Where the shares of zeros come from: nowhere, one slider, the loss budget, or each layer's own slider.
 Mode = Literal["none", "alike", "budget", "hand"]
@@ -86,8 +160,6 @@ class Draft:
         return " + ".join(words) or "Version"
 
 
-# Who drags a slider passes many values on the way.
-_SETTLED_S = 0.2
 _USUAL = 0.8
 _KEPT = "FP32, as it is"
 _PATTERN_HELP = {
@@ -150,18 +222,18 @@ class VersionEditor:
 
     def _sparsity_control(self) -> None:
         with html.div().classes("il-budget il-version-first"):
-            with html.div().classes("il-stat-label"):
-                html.span("Sparsity")
-                help_icon("The sparsity of every layer that is switched on below.")
-            with html.div().classes("il-budget-row"):
-                marks = [{"value": one, "label": f"{one} %"} for one in (0, 25, 50, 75, 99)]
-                self._slider = ui.slider(min=0, max=99, step=1, value=100 * _USUAL)
-                self._slider.props(f':marker-labels="{marks}" data-testid="sparsity-slider" aria-label="Sparsity"')
-                self._number = ui.number(value=100 * _USUAL, min=0, max=99, step=1).props(
-                    'suffix="%" data-testid="sparsity" aria-label="Sparsity"'
-                )
-        self._slider.on_value_change(lambda: self._slid(self._slider.value, self._number))
-        self._number.on_value_change(lambda: self._slid(self._number.value, self._slider))
+            self._sparsity = SliderNumber(
+                "Sparsity",
+                "sparsity",
+                "The sparsity of every layer that is switched on below.",
+                partial(self._apply, "alike"),
+                100 * _USUAL,
+                (0, 99, 1),
+                {percent: f"{percent} %" for percent in (0, 25, 50, 75, 99)},
+                1,
+                most=99,
+                suffix="%",
+            )
 
     def _choices(self, performances: Mapping[str, str]) -> None:
         self._timed = ui.select(dict(performances), label="Performance profile", value=self.basis.performance_id)
@@ -188,6 +260,7 @@ class VersionEditor:
     async def _preset(self, name: str) -> None:
         preset = PRESETS[name]
         self._budget.drop_pending()
+        self._sparsity.drop_pending()
         if name == "estimated" and (gain := await asyncio.to_thread(self.basis.best_gain, self._budget.budget)):
             await self._as_estimated(gain)
             return
@@ -197,7 +270,7 @@ class VersionEditor:
             self._set(lambda: self._pattern.set_value("unstructured"))
             self.draft.pattern = "unstructured"
         if preset.mode == "alike":
-            self._set(lambda: (self._slider.set_value(100 * _USUAL), self._number.set_value(100 * _USUAL)))
+            self._sparsity.show(100 * _USUAL)
         await self._apply(preset.mode, name)
 
     async def _as_estimated(self, gain: Gain) -> None:
@@ -207,16 +280,9 @@ class VersionEditor:
         draft.pattern = CHANNEL if gain.channels else "unstructured"
         percent = 100 * (gain.channels or _USUAL)
         self._set(lambda: (self._scheme.set_value(draft.scheme or ""), self._pattern.set_value(draft.pattern)))
-        self._set(lambda: (self._slider.set_value(percent), self._number.set_value(percent)))
+        self._sparsity.show(percent)
         draft.on = set(self.basis.usual())
         await self._apply("alike" if gain.channels else "budget" if gain.zeros else "none", "estimated")
-
-    def _slid(self, value: float | None, other: ui.slider | ui.number) -> Awaitable[None] | None:
-        # Not itself asynchronous: such handlers run when what `_set` set is over.
-        if self._setting or value is None:
-            return None
-        self._set(lambda: other.set_value(value))
-        return self._settle(partial(self._apply, "alike"))
 
     async def _budgeted(self) -> None:
         if self._budget.loss_id != self.basis.loss_id:
@@ -280,7 +346,7 @@ class VersionEditor:
             if fixed is not None:
                 draft.levels = dict.fromkeys(zeros, fixed)
             elif mode == "alike":
-                draft.levels = dict.fromkeys(zeros, float(self._number.value or 0.0) / 100)
+                draft.levels = dict.fromkeys(zeros, self._sparsity.value / 100)
             elif mode == "budget":
                 budget, on = self._budget.budget, list(draft.on)
                 levels = await asyncio.to_thread(self.basis.within, budget, on)
@@ -290,8 +356,7 @@ class VersionEditor:
             elif mode == "none":
                 draft.levels = zeros
         self._follow()
-        self._slider.set_enabled(fixed is None)
-        self._number.set_enabled(fixed is None)
+        self._sparsity.enable(fixed is None)
         self._editor.fill(draft.levels, draft.on, fixed is not None)
         await self._recompute()
         if not keep:
@@ -304,7 +369,7 @@ class VersionEditor:
         zeros = sum(params[weight] * levels[weight] for weight in params)
         mean = round(100 * zeros / total) if (total := sum(params.values())) else 0
         if draft.mode != "alike" or group_share(draft.pattern) is not None:
-            self._set(lambda: (self._slider.set_value(mean), self._number.set_value(mean)))
+            self._sparsity.show(mean)
 
     async def _recompute(self) -> None:
         """Show what is predicted of the draft, unless it has changed meanwhile."""
@@ -331,13 +396,6 @@ class VersionEditor:
         self._setting = True
         change()
         self._setting = False
-
-    async def _settle(self, then: Callable[[], Awaitable[None]]) -> None:
-        self._turn += 1
-        turn = self._turn
-        await asyncio.sleep(_SETTLED_S)
-        if turn == self._turn:
-            await then()
 
 
 def _predicted(

@@ -9,16 +9,13 @@ from nicegui.element import Element
 
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.web import shell
-from inferlab.web.components.benchmark_dialog import open_dialog
+from inferlab.web.components.actions import EntryActions, JobActions, name_in_lists, undo_bar
+from inferlab.web.components.benchmark_dialog import open_dialog, open_generation_dialog
 from inferlab.web.components.card import BenchmarkCard
 from inferlab.web.components.cards import CardCache, CardList, read_cards
-from inferlab.web.components.entries import EntryActions, name_in_lists, undo_bar
-from inferlab.web.components.generation_dialog import open_generation_dialog
-from inferlab.web.components.jobs import JobActions
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened, project_page
-from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _PAGE = 10
 # As many cards as a tall screen shows.
@@ -40,7 +37,7 @@ def register(desk: Desk) -> None:
     """Define the page."""
     cache = CardCache(desk.workspace)
 
-    @ui.page("/projects/{project_id}/benchmarks", response_timeout=PAGE_TIMEOUT_S)
+    @shell.page("/projects/{project_id}/benchmarks")
     async def benchmarks(project_id: str) -> None:
         # Before the frame: what a page awaits later is sent to the browser after it, and painted later.
         cards = await asyncio.to_thread(read_cards, desk.workspace, project_id, _PAGE)

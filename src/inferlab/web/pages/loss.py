@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from nicegui import html, ui
+from nicegui import html
 from nicegui.element import Element
-from starlette.responses import Response
 
 from inferlab.errors import InferlabError
 from inferlab.records.profile import LossProfile, Profile
@@ -16,14 +15,12 @@ from inferlab.units import scaled, share
 from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import VALUES
-from inferlab.views.profile_tables import loss_columns
+from inferlab.views.profile_report import loss_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.charts import Chart, ChosenChart, loaded
-from inferlab.web.components.entries import no_profile, offer_undo, page_actions
-from inferlab.web.components.jobs import profile_jobs
-from inferlab.web.components.layers import LayerTable, content
-from inferlab.web.components.profile_summary import BudgetControl, estimate_text
+from inferlab.web.components.actions import no_profile, page_actions
+from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, content, loaded
+from inferlab.web.components.profile_summary import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages, sentence
 from inferlab.web.sections import (
@@ -31,34 +28,25 @@ from inferlab.web.sections import (
     Opened,
     approximated,
     losses,
-    newest_profile,
-    only_generates,
-    project_page,
+    profile_jobs,
+    profile_pages,
 )
-from inferlab.web.settings import PAGE_TIMEOUT_S
 
 
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    @ui.page("/projects/{project_id}/loss", response_timeout=PAGE_TIMEOUT_S)
-    async def newest(project_id: str, removed: str = "") -> Response:
-        return await newest_profile(desk, project_id, "loss", removed)
+    async def fill(opened: Opened, entry_id: str) -> None:
+        if entry_id == THEORY["loss"]:
+            await _Losses(desk, opened, approximated(opened.own), measured=False).build()
+            return
+        entry = next((loss for loss in losses(opened.profiles) if loss.id == entry_id), None)
+        if entry is None:
+            no_profile("loss", entry_id)
+        else:
+            await _Losses(desk, opened, entry, measured=True).build()
 
-    @ui.page("/projects/{project_id}/loss/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
-    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
-        async with project_page(desk, project_id, f"loss/{entry_id}") as opened:
-            if only_generates(opened):
-                return
-            await offer_undo(desk, removed, f"/projects/{project_id}/loss", "the profile")
-            if entry_id == THEORY["loss"]:
-                await _Losses(desk, opened, approximated(opened.own), measured=False).build()
-                return
-            entry = next((loss for loss in losses(opened.profiles) if loss.id == entry_id), None)
-            if entry is None:
-                no_profile("loss", entry_id)
-            else:
-                await _Losses(desk, opened, entry, measured=True).build()
+    profile_pages(desk, "loss", fill)
 
 
 class _Losses:
@@ -127,7 +115,7 @@ class _Losses:
                 self._estimated: Element = html.div().classes("il-estimated")
                 self._budget = BudgetControl(self._recompute)
                 summary.start_optimizing(self._opened.project.id)
-        self._show_estimate()
+        summary.pruned(self._estimated, self._profile)
         if told := words.left_out(loss):
             html.p(told).classes("il-caption").props('data-testid="left-out"')
 
@@ -144,22 +132,13 @@ class _Losses:
             if loss.dense_loss is not None:
                 shell.stat("Dense loss", f"{loss.dense_loss:.4g}", "cross-entropy, in nats", "dense-loss")
 
-    def _show_estimate(self) -> None:
-        found = estimate_text(self._profile)
-        self._estimated.clear()
-        with self._estimated:
-            with shell.stats("il-summary-numbers"):
-                shell.stat("Estimated reduction", found.reduction, found.reduction_share, "reduction")
-                shell.stat("Estimated recovery", found.recovery, found.spent, "recovery")
-            html.p(found.note).classes("il-caption").props('data-testid="estimate-note"')
-
     async def _recompute(self) -> None:
         assert self._entry is not None
         budget = self._budget.budget
         found = await asyncio.to_thread(self._desk.workspace.loss_profile, self._entry.id, budget)
         if budget == self._budget.budget:
             self._profile = found
-            self._show_estimate()
+            summary.pruned(self._estimated, self._profile)
 
     async def _layers(self, loss: LossProfile) -> None:
         profile = self._profile

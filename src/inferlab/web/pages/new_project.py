@@ -12,13 +12,12 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Model
 from inferlab.store.entries import Project, QueuedJob
 from inferlab.web import shell
-from inferlab.web.components.jobs import JobActions, JobProgress
-from inferlab.web.components.model_picker import ModelPicker
+from inferlab.web.components.actions import JobActions, JobProgress
+from inferlab.web.components.models import ModelPicker
 from inferlab.web.components.profile_form import ProfileFields
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.faults import on_pages, sentence
 from inferlab.web.live import follow, queue_indicator
-from inferlab.web.settings import PAGE_TIMEOUT_S
 from inferlab.workspace import requests
 from inferlab.workspace.requests import USUAL_PROFILE, ProfileRequest, checked_name, suggested_name
 
@@ -53,7 +52,7 @@ class ProfileRun:
 
     def resume(self, model: Model, job: QueuedJob) -> None:
         """Show a job that was begun before."""
-        request = requests.from_content(job.kind, job.content)
+        request = requests.request_of(job)
         if not isinstance(request, ProfileRequest):
             raise BadInput("This job is not a profile. See the list of projects.")
         self._build(model, request)
@@ -129,7 +128,7 @@ _AGAIN = {"failed": "Retry", "cancelled": "Run again", "interrupted": "Resume"}
 def register(desk: Desk) -> None:
     """Define the page."""
 
-    @ui.page("/new", response_timeout=PAGE_TIMEOUT_S)
+    @shell.page("/new")
     async def new(source: str = "", job: str = "") -> None:
         # With a job it is the page that was left while the profiles were measured.
         begun = await asyncio.to_thread(desk.workspace.store.jobs.get, job) if job else None

@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from nicegui import html, ui
 
+from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
+from inferlab.records import Model
 from inferlab.records.optimization import Scheme
 from inferlab.store.entries import Entry
+from inferlab.units import plural, scaled, share, size
+from inferlab.views.fields import in_brackets
 from inferlab.views.history import age
 from inferlab.web import shell
+from inferlab.web.components import models
+from inferlab.web.components.actions import duration, offer_undo
 from inferlab.web.components.charts import loaded
-from inferlab.web.components.entries import offer_undo
-from inferlab.web.components.jobs import version_jobs
+from inferlab.web.components.forms import EngineBoxes, RequestDialog, engine_choices, number, whole
+from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.components.version_editor import VersionEditor
-from inferlab.web.components.versions import VersionTable, ask_version
 from inferlab.web.desk import Desk
-from inferlab.web.pages.version import VersionPage
-from inferlab.web.sections import Opened, approximated, losses, measured, only_generates, project_page
-from inferlab.web.settings import PAGE_TIMEOUT_S
-from inferlab.workspace.version_requests import SCHEMES, Basis, VersionRequest, add_version, free_name, read_basis
-from inferlab.workspace.versions import Version
+from inferlab.web.pages.version import VersionPage, fidelity
+from inferlab.web.sections import (
+    Opened,
+    approximated,
+    losses,
+    measured,
+    only_generates,
+    project_page,
+    version_jobs,
+)
+from inferlab.workspace.engines import EngineChoice, title
+from inferlab.workspace.jobs import parts_of
+from inferlab.workspace.requests import has_sequence, own_batch_size
+from inferlab.workspace.sources import Sources
+from inferlab.workspace.versions import (
+    PATTERNS,
+    SCHEMES,
+    Basis,
+    Version,
+    VersionRequest,
+    add_version,
+    free_name,
+    read_basis,
+    version_request,
+)
 
 
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    @ui.page("/projects/{project_id}/optimization", response_timeout=PAGE_TIMEOUT_S)
+    @shell.page("/projects/{project_id}/optimization")
     async def optimization(project_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, "optimization") as opened:
             if only_generates(opened):
@@ -38,7 +64,7 @@ def register(desk: Desk) -> None:
             await offer_undo(desk, removed, f"/projects/{project_id}/optimization", "the version")
             await _Overview(desk, opened).build()
 
-    @ui.page("/projects/{project_id}/optimization/{version_id}", response_timeout=PAGE_TIMEOUT_S)
+    @shell.page("/projects/{project_id}/optimization/{version_id}")
     async def version(project_id: str, version_id: str) -> None:
         async with project_page(desk, project_id, f"optimization/{version_id}") as opened:
             if not await asyncio.to_thread(desk.workspace.store.projects.belongs, project_id, version_id):
@@ -128,9 +154,8 @@ class _Overview:
             await self._desk.watch.refresh()
             await self._jobs.refresh()
 
-        await ask_version(
-            project.model, lambda: workspace.engines.choices(project.model), form, run, workspace.sources
-        )
+        choices = await engine_choices(self._desk, project.model)
+        await VersionDialog(project.model, choices, form, run, workspace.sources).changed()
 
 
 def _timed(profiles: Sequence[Entry]) -> dict[str, str]:
@@ -145,3 +170,172 @@ def _tried(profiles: Sequence[Entry]) -> dict[str, str]:
     found = {loss.id: f"{loss.brief['loss']['name']} ({age(loss.created_at, now)})" for loss in losses(profiles)}
     theory = approximated(profiles)
     return {**found, theory.id: "Approximated"} if theory else found
+
+
+def done_to(version: Version) -> str:
+    """What was done to the original."""
+    words = []
+    if version.pattern:
+        words.append(f"pruned ({PATTERNS.get(version.pattern, version.pattern).lower()})")
+    if version.scheme:
+        words.append(SCHEMES.get(version.scheme, version.scheme))  # type: ignore[call-overload]
+    return ", ".join(words) or "cleaned up"
+
+
+def speedup(measured: Mapping[str, Any]) -> str:
+    """How many times as fast, with the interval."""
+    ends = measured["speedup_interval"]
+    span = in_brackets(ends) or ", no interval"
+    return f"{measured['speedup']:.2f} ×{span}"
+
+
+def where(measured: Mapping[str, Any]) -> str:
+    """On what it was measured."""
+    return f"{title(measured['engine'])}, cores {measured['num_cores']}, batch {measured['batch_size']}"
+
+
+_HEADS = ("Version", "Precision", "Zeros", "Parameters", "Size", "Measured speed-up", "Outputs", "Age")
+
+
+class VersionTable:
+    """Made within the page; `show` draws it again where something changed."""
+
+    def __init__(self, model: Model, base: str) -> None:
+        self._model, self._base = model, base
+        self._shown: tuple[Version, ...] | None = None
+        with shell.card("il-card-flush il-scroll"):
+            self._box = shell.table(_HEADS, ("Zeros", "Parameters", "Size"), "il-versions", "versions")
+
+    def show(self, versions: Sequence[Version]) -> None:
+        """Show these versions below the original."""
+        if self._shown == tuple(versions):
+            return
+        self._shown = tuple(versions)
+        self._box.clear()
+        with self._box:
+            self._original()
+            for version in versions:
+                self._row(version)
+
+    def _original(self) -> None:
+        model = self._model
+        with html.tr():
+            with html.td():
+                html.div("original").classes("il-strong")
+                html.div(models.source(model)).classes("il-muted il-small il-break")
+            html.td(models.precision(model))
+            html.td(models.zeros(model)).classes("il-right il-nowrap")
+            html.td(models.parameters(model)).classes("il-right il-nowrap")
+            html.td(size(model.size_bytes)).classes("il-right il-nowrap")
+            for _ in range(3):
+                html.td()
+
+    def _row(self, one: Version) -> None:
+        with html.tr().props(f'data-testid="version-{one.id}"'):
+            with html.td():
+                html.a(one.name, href=f"{self._base}/{one.id}").classes("il-version-link")
+                html.div(done_to(one)).classes("il-muted il-small")
+                if one.file != "there":
+                    shell.chip("file gone" if one.file == "gone" else "file changed", "wrong")
+                elif one.problems or one.interrupted:
+                    shell.chip("not all was measured", "warn")
+            html.td(one.precision)
+            html.td("unknown" if one.zero_fraction is None else share(one.zero_fraction)).classes(
+                "il-right il-nowrap"
+            )
+            html.td("unknown" if one.parameters is None else scaled(one.parameters)).classes("il-right il-nowrap")
+            html.td(size(one.size_bytes)).classes("il-right il-nowrap")
+            with html.td():
+                self._gained(one)
+            value, detail, on = fidelity(one.distance)
+            with html.td().props(f'title="{on}"'):
+                html.div(value)
+                html.div(detail).classes("il-muted il-small")
+            html.td(age(one.entry.created_at, datetime.now(UTC))).classes("il-nowrap")
+
+    @staticmethod
+    def _gained(one: Version) -> None:
+        if not one.measured:
+            html.span("not measured").classes("il-muted")
+        for comparison in one.measured:
+            with html.div().classes("il-version-gain"):
+                html.span(speedup(comparison))
+                shell.verdict(comparison["verdict"])
+                html.span(where(comparison)).classes("il-muted il-small")
+
+
+_GENERATED = "Without data, ranges are found on generated inputs, which are not like yours."
+
+
+class VersionDialog(RequestDialog[VersionRequest]):
+    """Asks how a version is called, and on what it is measured."""
+
+    def __init__(
+        self,
+        model: Model,
+        choices: Sequence[EngineChoice],
+        draft: VersionRequest,
+        run: Callable[[VersionRequest], Awaitable[None]],
+        sources: Sources,
+    ) -> None:
+        self._model, self._choices, self._draft, self._sources = model, choices, draft, sources
+        super().__init__("Create version", "version-dialog", run, "Create")
+
+    def _fill(self) -> None:
+        draft = self._draft
+        html.p(_described(draft)).classes("il-muted").props('data-testid="version-what"')
+        self._name = ui.input("Name", value=draft.name, on_change=self.changed)
+        self._name.props('data-testid="version-name"')
+        self._engines = EngineBoxes("Measure against the original on", "on", self._choices, self.changed)
+        cores = machine.usable_cores()
+        with html.div().classes("il-fields-3"):
+            self._time = number("Time (s)", "time", self.changed, draft.plan.time_s, 'hint="For each engine"')
+            self._cores = number("CPU cores", "num-cores", self.changed, cores)
+            self._batch = number("Batch size", "batch-size", self.changed, own_batch_size(self._model))
+        self._sequence = None
+        if has_sequence(self._model):
+            with html.div().classes("il-fields-3"):
+                self._sequence = number(
+                    "Sequence length", "sequence-length", self.changed, props='placeholder="128"'
+                )
+        known = "demo:digits" if self._model.source == "demo:digits" else ""
+        hint = f"{HINT} {_GENERATED}" if draft.quantization == "static" else HINT
+        self._data = DataField(self._sources, known, hint, self.changed)
+
+    def form(self) -> VersionRequest:
+        """What was filled in."""
+        return replace(
+            self._draft,
+            name=self._name.value or "",
+            engines=self._engines.values,
+            plan=replace(
+                self._draft.plan,
+                time_s=float(self._time.value or 0.0),
+                num_cores=(whole(self._cores.value, "number of cores"),),
+                batch_sizes=(whole(self._batch.value, "batch size"),),
+                sequence_lengths=(whole(self._sequence.value, "sequence length") if self._sequence else None,),
+            ),
+            data=self._data.source,
+        )
+
+    def _predicted(self, form: VersionRequest) -> str:
+        request = version_request(form, self._model, form.levels)
+        takes = duration(sum(part.expected_s for part in parts_of(request)))
+        engines = plural(len(form.engines), "engine") if form.engines else "no engine"
+        return f"Made, then measured on {engines}: about {takes}."
+
+
+def _described(draft: VersionRequest) -> str:
+    """What will be made."""
+    levels = sorted(draft.levels.values())
+    words = []
+    if levels:
+        span = (
+            f"{100 * levels[0]:g} %"
+            if levels[0] == levels[-1]
+            else f"{100 * levels[0]:g} to {100 * levels[-1]:g} %"
+        )
+        words.append(f"{plural(len(levels), 'layer')} pruned to {span} zeros ({draft.pattern})")
+    if draft.quantization:
+        words.append(SCHEMES[draft.quantization])
+    return ", then ".join(words) or "Nothing would change."

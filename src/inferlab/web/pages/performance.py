@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nicegui import html, ui
-from starlette.responses import Response
 
 from inferlab.errors import InferlabError
+from inferlab.profiling.diff import LayerDiff
 from inferlab.records.profile import BUDGET, FlopsProfile, Profile
 from inferlab.store.entries import Entry
-from inferlab.units import scaled, size
+from inferlab.units import decimal, plural, scaled, size
 from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES
+from inferlab.views.charts.profiles import layer_diff
+from inferlab.views.fields import between
 from inferlab.views.profile import PRUNING, facts
-from inferlab.views.profile_tables import layer_columns, theory_columns
+from inferlab.views.profile_report import diff_columns, layer_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.charts import Chart, ChosenChart, loaded
-from inferlab.web.components.entries import export_address, no_profile, offer_undo, page_actions
-from inferlab.web.components.jobs import profile_jobs
-from inferlab.web.components.layers import DiffSection, LayerTable, content
+from inferlab.web.components.actions import export_address, no_profile, page_actions
+from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, content, loaded
 from inferlab.web.components.profile_summary import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages, sentence
@@ -33,35 +34,26 @@ from inferlab.web.sections import (
     approximated,
     losses,
     measured,
-    newest_profile,
-    only_generates,
-    project_page,
+    profile_jobs,
+    profile_pages,
 )
-from inferlab.web.settings import PAGE_TIMEOUT_S
+from inferlab.workspace.engines import title
 
 
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    @ui.page("/projects/{project_id}/performance", response_timeout=PAGE_TIMEOUT_S)
-    async def newest(project_id: str, removed: str = "") -> Response:
-        return await newest_profile(desk, project_id, "performance", removed)
+    async def fill(opened: Opened, entry_id: str) -> None:
+        if entry_id == THEORY["performance"]:
+            await _Theory(desk, opened).build()
+            return
+        entry = next((profile for profile in measured(opened.profiles) if profile.id == entry_id), None)
+        if entry is None:
+            no_profile("performance", entry_id)
+        else:
+            await _Measured(desk, opened, entry).build()
 
-    @ui.page("/projects/{project_id}/performance/{entry_id}", response_timeout=PAGE_TIMEOUT_S)
-    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
-        here = f"performance/{entry_id}"
-        async with project_page(desk, project_id, here) as opened:
-            if only_generates(opened):
-                return
-            await offer_undo(desk, removed, f"/projects/{project_id}/performance", "the profile")
-            if entry_id == THEORY["performance"]:
-                await _Theory(desk, opened).build()
-            else:
-                entry = next((one for one in measured(opened.profiles) if one.id == entry_id), None)
-                if entry is None:
-                    no_profile("performance", entry_id)
-                else:
-                    await _Measured(desk, opened, entry).build()
+    profile_pages(desk, "performance", fill)
 
 
 class _Measured:
@@ -235,11 +227,11 @@ class _Theory:
             return
         known = charts.of(profile, "flops")
         shown = []
-        for title, name, draw in (
+        for heading, name, draw in (
             ("Layer summaries", "summaries", charts.layer_summaries),
             ("Layer results", "results", charts.layer_results),
         ):
-            shell.section(title)
+            shell.section(heading)
             choices = {"Summary type": FLOPS, "Value display": VALUES}
             shown.append(ChosenChart(name, choices, lambda *given, draw=draw: draw(profile, *given), known))
         shell.section("Nodes")
@@ -263,3 +255,61 @@ class _Theory:
         if flops.uncounted:
             told = [f"Not counted: {one.count} × {one.type}: {one.reason}." for one in flops.uncounted]
             shell.banner("warn", "\n".join(told)).props('data-testid="uncounted"')
+
+
+_NOTE = "Profiles are not measured interleaved, so a change of the machine between them counts too."
+
+
+def _profile_line(entry: Entry) -> str:
+    """A measured profile in a line."""
+    found = entry.brief["performance"]
+    where = f"{title(found['engine'])}, batch {found['batch_size']}, {plural(found['num_cores'], 'core')}"
+    return f"{found['name']} ({where}, {aged(entry.created_at)})"
+
+
+class DiffSection:
+    """A selector of the other profile, and what the two differ in once one is chosen."""
+
+    def __init__(self, desk: Desk, entry: Entry, others: Sequence[Entry]) -> None:
+        self._workspace, self._entry = desk.workspace, entry
+        with shell.card("il-chart-card"):
+            with html.div().classes("il-chosen"):
+                options = {other.id: _profile_line(other) for other in others}
+                self._select = ui.select(options, label="Compare with", clearable=True).classes("il-wide-select")
+                self._select.props('data-testid="diff-with"').on_value_change(self._show)
+            self._told = ui.label(
+                "Choose another performance profile: layers that cover the same nodes are shown side by side."
+            ).classes("il-caption")
+            with html.div() as self._found:
+                self._verdict = ui.label().classes("il-verdict").props('data-testid="diff-verdict"')
+                self._chart = Chart("diff-chart")
+                self._table = LayerTable("diff-table", "rows", "id")
+            self._found.set_visibility(False)
+
+    async def _show(self) -> None:
+        other = self._select.value
+        self._found.set_visibility(bool(other))
+        self._told.set_visibility(not other)
+        if not other:
+            return
+        self._verdict.set_text("Comparing…")
+        diff, rows = await asyncio.to_thread(self._read, other)
+        if other != self._select.value:
+            return
+        self._verdict.set_text(_verdict(diff))
+        await self._chart.show(lambda: layer_diff(diff))
+        self._table.fill(rows)
+
+    def _read(self, other: str) -> tuple[LayerDiff, str]:
+        diff = self._workspace.layer_diff(self._entry.id, other)
+        return diff, content(diff_columns(diff))
+
+
+def _verdict(diff: LayerDiff) -> str:
+    ends = diff.ratio.ends
+    sure = "too few processes for an interval" if ends is None else between(ends)
+    differ = f" They differ in {'; '.join(diff.differences)}." if diff.differences else ""
+    return (
+        f"This profile (B) takes {decimal(diff.ratio.value)} of the other's (A) time per item ({sure}): "
+        f"{diff.verdict}.{differ} {_NOTE}"
+    )

@@ -13,33 +13,25 @@ from inferlab.store.entries import Project
 from inferlab.units import plural, size
 from inferlab.views.history import moment
 from inferlab.web import shell
-from inferlab.web.components import model_facts
-from inferlab.web.components.dialogs import Foot, dialog
-from inferlab.web.components.fields import shapes_field
+from inferlab.web.components import models
+from inferlab.web.components.forms import Foot, dialog, shapes_field
 from inferlab.web.desk import Desk
 from inferlab.web.faults import sentence
 from inferlab.web.sections import newest_profile, project_page
-from inferlab.web.settings import PAGE_TIMEOUT_S
-
-_NOUNS = {
-    **{kind: kind for kind in ("benchmark", "comparison", "generation", "profile")},
-    "generation-comparison": "comparison of generation",
-    "generation-capacity": "capacity of generation",
-    "generation-recommendation": "recommendation for generation",
-}
+from inferlab.workspace.entries import NOUNS
 
 
 def register(desk: Desk) -> None:
     """Define the page, and the address of the project itself."""
 
-    @ui.page("/projects/{project_id}", response_timeout=PAGE_TIMEOUT_S)
+    @shell.page("/projects/{project_id}")
     async def project(project_id: str) -> Response:
         opened = await asyncio.to_thread(desk.workspace.store.projects.get, project_id)
         if opened.only_generates:
             return RedirectResponse(f"/projects/{project_id}/benchmarks")
         return await newest_profile(desk, project_id, "performance")
 
-    @ui.page("/projects/{project_id}/settings", response_timeout=PAGE_TIMEOUT_S)
+    @shell.page("/projects/{project_id}/settings")
     async def settings(project_id: str) -> None:
         async with project_page(desk, project_id, "settings") as opened:
             shell.titled("Settings")
@@ -90,8 +82,8 @@ def _facts(project: Project) -> None:
         shell.section("Model")
         shell.facts(
             (
-                *model_facts.origin(model),
-                *model_facts.facts(model, project.generative),
+                *models.origin(model),
+                *models.facts(model, project.generative),
                 ("Project made", moment(project.created_at)),
             )
         )
@@ -119,7 +111,7 @@ async def _ask(desk: Desk, project: Project) -> None:
         html.div("This is removed, and cannot be brought back:")
         with html.ul().classes("il-bullets"):
             for kind, entries in counts.items():
-                html.li(plural(entries, _NOUNS.get(kind, kind)))
+                html.li(plural(entries, NOUNS.get(kind, kind).lower()))
             if uploaded:
                 html.li(f"the uploaded model, {size(project.model.size_bytes)}")
             html.li("the project, and its jobs in the queue")

@@ -19,7 +19,6 @@ from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.faults import sentence
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened, only_generates, project_page
-from inferlab.web.settings import PAGE_TIMEOUT_S
 
 _METRICS: dict[SeriesMetric, str] = {"time": "Time", "memory": "Peak memory"}
 _ACROSS: dict[str, str] = {
@@ -37,7 +36,7 @@ _EMPTY = (
 def register(desk: Desk) -> None:
     """Define the page."""
 
-    @ui.page("/projects/{project_id}/trends", response_timeout=PAGE_TIMEOUT_S)
+    @shell.page("/projects/{project_id}/trends")
     async def trends(project_id: str) -> None:
         async with project_page(desk, project_id, "trends") as opened:
             if only_generates(opened):
@@ -148,12 +147,8 @@ class _Trends:
     def _fill(self, series: Series) -> None:
         table = view.segment_table(series)
         heads, *rows = table.texts
-        right = [head for index, head in enumerate(heads) if index not in table.left]
-        with self._table, shell.table(heads, right, name="segments"):
-            for row in rows:
-                with html.tr():
-                    for index, text in enumerate(row):
-                        html.td(text).classes("" if index in table.left else "il-right")
+        with self._table:
+            shell.text_table(heads, rows, table.left, name="segments")
 
     async def _changed(self, before: Snapshot, now: Snapshot) -> None:
         if before.stamp == now.stamp:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from nicegui import html, ui
 
@@ -11,23 +13,21 @@ from inferlab.errors import InferlabError
 from inferlab.records.optimization import ChangedLayer, Distance, Measured, Optimization
 from inferlab.units import decimal, plural, scaled, share, size
 from inferlab.views import optimization as words
-from inferlab.views.intervals import between_at
-from inferlab.views.profile_tables import Columns
-from inferlab.views.report import Cell
+from inferlab.views.fields import between_at
+from inferlab.views.tables import Cell, Columns
 from inferlab.views.text import output_check
 from inferlab.web import shell
-from inferlab.web.components import benchmark_dialog, model_facts
-from inferlab.web.components.charts import loaded
-from inferlab.web.components.entries import page_actions
-from inferlab.web.components.layers import LayerTable, content
+from inferlab.web.components import benchmark_dialog, models
+from inferlab.web.components.actions import page_actions
+from inferlab.web.components.charts import LayerTable, content, loaded
+from inferlab.web.components.forms import EngineSelect
 from inferlab.web.components.profile_summary import moment
-from inferlab.web.components.versions import ExportCard, fidelity
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened
 from inferlab.workspace.engines import TITLES, title
-from inferlab.workspace.version_requests import read_basis
-from inferlab.workspace.versions import Version
+from inferlab.workspace.entries import code_sample, recipe
+from inferlab.workspace.versions import Version, is_ours, read_basis
 
 _NUMBERS = ("Original (ms)", "Version (ms)", "Speed-up", "Interval", "Estimated", "Off by")
 _HEADS = ("Engine", *_NUMBERS[:4], "", *_NUMBERS[4:], "")
@@ -89,13 +89,13 @@ class VersionPage:
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Recipe", _sentence(words.recipe(found.recipe)), "recipe-told").classes("il-whole-row")
-                shell.fact("Made from", model_facts.source(before), "made-of")
-                shell.fact("Precision", model_facts.precision(after), "precision")
+                shell.fact("Made from", models.source(before), "made-of")
+                shell.fact("Precision", models.precision(after), "precision")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
                 shell.stat("Size", size(after.size_bytes), f"original {size(before.size_bytes)}", "size")
                 known = "" if before.parameters is None else f"original {scaled(before.parameters)}"
-                shell.stat("Parameters", model_facts.parameters(after), known, "parameters")
-                shell.stat("Zeros", model_facts.zeros(after), f"original {model_facts.zeros(before)}", "zeros")
+                shell.stat("Parameters", models.parameters(after), known, "parameters")
+                shell.stat("Zeros", models.zeros(after), f"original {models.zeros(before)}", "zeros")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
                 _fidelity(found, predicted)
 
@@ -182,24 +182,102 @@ def _recovery(distance: Distance) -> float | None:
 
 def _columns(layers: tuple[ChangedLayer, ...]) -> Columns:
     """All layers with weights, in the order of execution; what is alike for all is left out."""
-    found: Columns = {
-        "#": [Cell(str(at), at) for at in range(len(layers))],
-        "Type": [layer.type for layer in layers],
-        "Weight": [layer.weight for layer in layers],
-        "ID": [layer.id for layer in layers],
-        "Data type": [layer.precision for layer in layers],
+    columns: Columns = {
+        "#": [Cell(str(index), index) for index in range(len(layers))],
+        "Type": [Cell(layer.type) for layer in layers],
+        "Weight": [Cell(layer.weight) for layer in layers],
+        "ID": [Cell(layer.id) for layer in layers],
+        "Data type": [Cell(layer.precision) for layer in layers],
         "Parameters": [Cell(scaled(layer.params), layer.params) for layer in layers],
         "Wanted": [Cell("–" if layer.wanted is None else share(layer.wanted), layer.wanted) for layer in layers],
         "Zeros": [Cell(share(layer.zeros_after), layer.zeros_after) for layer in layers],
     }
     if any(layer.params != layer.params_after for layer in layers):
-        found["Parameters left"] = [Cell(scaled(layer.params_after), layer.params_after) for layer in layers]
+        columns["Parameters left"] = [Cell(scaled(layer.params_after), layer.params_after) for layer in layers]
     if any(layer.zeros_before for layer in layers):
-        found["Zeros before"] = [Cell(share(layer.zeros_before), layer.zeros_before) for layer in layers]
-    return found
+        columns["Zeros before"] = [Cell(share(layer.zeros_before), layer.zeros_before) for layer in layers]
+    return columns
 
 
 def _sentence(text: str) -> str:
     """A note as a sentence: engines as people call them, else a capital letter first."""
     engine = next((one for one in TITLES if text.startswith((f"{one} ", f"{one}: "))), "")
     return f"{title(engine)}{text.removeprefix(engine)}" if engine else f"{text[:1].upper()}{text[1:]}"
+
+
+def fidelity(distance: Mapping[str, Any] | None) -> tuple[str, str, str]:
+    """How much of the outputs is left: accuracy with labels, else how far they are off; what that is; on what."""
+    if distance is None:
+        return "not compared", "", ""
+    on = f"{distance['items']} {'generated' if distance['generated'] else 'given'} inputs"
+    if distance["accuracy"] is not None:
+        before = distance["original_accuracy"]
+        return f"{share(distance['accuracy'])} right", "" if before is None else f"original {share(before)}", on
+    if distance["relative_power"] is None:
+        return "not numbers", "outputs are not numbers", on
+    return f"{distance['relative_power']:.3g}", "relative mean square change", on
+
+
+# What is shown, as the browser has it.
+_SHOWN = "document.querySelector('[data-testid=\"export-text\"]').textContent"
+
+
+class ExportCard:
+    """Made within the page of a version; texts come when they are asked for."""
+
+    def __init__(self, desk: Desk, version: Version, found: Optimization) -> None:
+        self._desk, self._version, self._model = desk, version, found.optimized
+        shell.section("Export")
+        with shell.card("il-version-export"):
+            with html.div().classes("il-row"):
+                self._download()
+                self._tabs = ui.toggle({"recipe": "Recipe", "code": "Code"}, value="recipe", on_change=self._show)
+                self._tabs.props('no-caps dense unelevated data-testid="export-tabs"')
+                self._engine = EngineSelect().props('data-testid="code-engine"').classes("il-version-engine")
+                self._engine.on_value_change(self._show)
+                with html.div().classes("il-title-actions"):
+                    copy = ui.button("Copy", icon="content_copy").props('flat dense data-testid="copy-text"')
+                    copy.on("click", js_handler=shell.copy_handler(_SHOWN))
+                    # A link: browsers save programs only when a user clicks on one.
+                    with html.a(download="") as self._link:
+                        ui.button("Save", icon="download").props('flat dense data-testid="save-text"')
+            self._code = ui.label().classes("il-version-code").props('data-testid="export-text"')
+        ui.timer(0.0, self._begin, once=True)
+
+    def _download(self) -> None:
+        there = self._version.file == "there"
+        text = f"Model ({size(self._model.size_bytes)})"
+        with html.a(href=f"/api/v1/versions/{self._version.id}/model", download="") as link:
+            button = ui.button(text, icon="download").props('data-testid="download-model"')
+        button.set_enabled(there)
+        if not there:
+            link.props(remove="href")
+        if not is_ours(self._version.path):
+            html.span(f"Made on the command line: {self._version.path}").classes("il-muted il-small il-break")
+
+    async def _begin(self) -> None:
+        engines = self._desk.workspace.engines
+        choices = await asyncio.to_thread(engines.choices, self._model)
+        measured = next((one["engine"] for one in self._version.measured), "onnxruntime")
+        self._engine.offer([choice for choice in choices if choice.name != "fake"], measured)
+        await self._show()
+
+    async def _show(self) -> None:
+        code = self._tabs.value == "code"
+        self._engine.set_visibility(code)
+        engine = self._engine.value or "onnxruntime"
+        address = f"/api/v1/versions/{self._version.id}"
+        try:
+            shown = await asyncio.to_thread(self._made, code, engine)
+        except InferlabError as error:
+            shown = str(error)
+        if self._code.is_deleted:
+            return
+        self._code.set_text(shown)
+        self._link.props["href"] = f"{address}/code?engine={engine}" if code else f"{address}/recipe"
+
+    def _made(self, code: bool, engine: str) -> str:
+        workspace = self._desk.workspace
+        if code:
+            return code_sample(workspace, self._version.id, engine).text
+        return recipe(workspace, self._version.id).text

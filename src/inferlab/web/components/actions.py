@@ -1,42 +1,30 @@
-"""Jobs on pages: how far each is, why it ended, what can be done about it, and what came of it."""
+"""Jobs and entries on pages: how far each job is, and what can be done with either, removals undone."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from nicegui import html, ui
+from nicegui import Client, html, ui
 from nicegui.element import Element
 
 from inferlab.errors import InferlabError
-from inferlab.store.entries import RESUMABLE, Entry, QueuedJob
+from inferlab.store.entries import BENCHMARK, RESUMABLE, Entry, QueuedJob
+from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.units import plural, shortened
 from inferlab.web import shell
-from inferlab.web.components.dialogs import close_button, dialog
+from inferlab.web.components.forms import ask_name, close_button, dialog
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages
-from inferlab.web.live import NAMES, follow, page_of
-from inferlab.web.sections import Opened
+from inferlab.web.live import NAMES, page_of
 from inferlab.workspace import requests
 from inferlab.workspace.engines import title
-from inferlab.workspace.jobs import plans_of
-from inferlab.workspace.requests import InstallRequest, OptimizationRequest, ProfileRequest
-from inferlab.workspace.versions import Version
+from inferlab.workspace.entries import NOUNS, given_name, measured_on
+from inferlab.workspace.requests import InstallRequest, OptimizationRequest, ProfileRequest, plans_of
 
-_KINDS = {
-    "benchmark": "Benchmark",
-    "comparison": "Comparison",
-    "generation": "Generation",
-    "generation-comparison": "Comparison of generation",
-    "generation-capacity": "Capacity of generation",
-    "generation-recommendation": "Recommendation for generation",
-    "profile": "Profile",
-    "optimization": "Version",
-    "install": "Installation",
-}
 #: What a user should hear of after it ended.
 TROUBLED = ("failed", "interrupted")
 _LONGEST_FAILURE = 400
@@ -45,19 +33,19 @@ _LONGEST_FAILURE = 400
 def described(job: QueuedJob) -> str:
     """What a job is about."""
     try:
-        request = requests.from_content(job.kind, job.content)
+        request = requests.request_of(job)
     except InferlabError:
-        return _KINDS[job.kind]
+        return NOUNS[job.kind]
     if isinstance(request, InstallRequest):
-        return f"{_KINDS[job.kind]} of {title(request.engine)}"
+        return f"{NOUNS[job.kind]} of {title(request.engine)}"
     if isinstance(request, OptimizationRequest):
-        return f"{_KINDS[job.kind]} “{request.asked.name}”"
+        return f"{NOUNS[job.kind]} “{request.asked.name}”"
     if isinstance(request, ProfileRequest) and not request.wanted.performance:
         return f"Loss profile “{request.wanted.loss_name}”"
     engines = dict.fromkeys(title(engine) for plan in plans_of(request) for engine in plan.engines)
     if isinstance(request, ProfileRequest):
         return f"Profile “{request.wanted.performance_name}” on {' and '.join(engines)}"
-    return f"{_KINDS[job.kind]} on {' and '.join(engines)}"
+    return f"{NOUNS[job.kind]} on {' and '.join(engines)}"
 
 
 def time_left(seconds: float | None) -> str:
@@ -215,147 +203,170 @@ def _ended(job: QueuedJob) -> None:
             html.span(" " + shortened(on_pages(job.failure), _LONGEST_FAILURE)).classes("il-small")
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectWork:
-    """The jobs of one kind of a project, and what there is of what they make: names by id."""
-
-    alive: tuple[QueuedJob, ...]
-    ended: tuple[QueuedJob, ...]
-    positions: Mapping[str, int]
-    made: Mapping[str, str]
-    #: All entries or versions, for whoever shows them.
-    entries: tuple[Any, ...] = field(default=())
-
-    @property
-    def making(self) -> set[str | None]:
-        """What is still being made, and grows from part to part."""
-        return {job.entry_id for job in self.alive}
+_EXPORTS = {"json": "Export JSON", "csv": "Export CSV", "html": "Export HTML report"}
+# What can be measured again; of the rest, only what it says can be taken away.
+_RERUN = {
+    BENCHMARK: "Re-run benchmark",
+    "comparison": "Re-run benchmark",
+    GENERATION: "Re-run generation",
+    **dict.fromkeys(MADE_OF_GENERATIONS, "Re-run"),
+    "profile": "Re-run",
+    "version": "Make again",
+}
+# As long as the trash keeps it would be in the way.
+_UNDO_S = 20.0
 
 
-class ProjectJobs:
-    """Jobs of a project above the page of what they make, and news of what they made meanwhile.
+def export_address(entry_id: str, ending: str) -> str:
+    """Where the HTTP API hands out an entry as a file."""
+    return f"/api/v1/entries/{entry_id}/export?format={ending}"
 
-    `shown` gets what was read, and says whether the page stays.
+
+class EntryActions:
+    """Does what the menus of entries offer; `queued`, `renamed` and `removed` show what came of it.
+
+    With `compare` benchmarks offer to be compared with.
     """
 
     def __init__(
         self,
         desk: Desk,
-        read: Callable[[], ProjectWork],
-        on_work: Callable[[ProjectWork], bool],
-        known_ids: Collection[str],
-        base: str,
-        news: str,
+        queued: Callable[[], Awaitable[None] | None],
+        renamed: Callable[[], Awaitable[None] | None],
+        removed: Callable[[Entry], Awaitable[None] | None],
+        compare: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        self._read, self._on_work, self._base, self._news_text = read, on_work, base, news
-        self._known_ids = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
-        with html.div().classes("il-profile-jobs"):
-            self._panel = JobPanel(desk, self.refresh)
-        self._news = html.div().classes("il-news")
-        follow(desk, lambda before, now: self.refresh())
+        self._desk, self._workspace, self._compare = desk, desk.workspace, compare
+        self._queued, self._renamed, self._removed = queued, renamed, removed
+        # A card may be gone when what it was asked for is done.
+        self._client = ui.context.client
 
-    async def refresh(self) -> None:
-        """Show how it is now."""
-        work = await asyncio.to_thread(self._read)
-        if self._news.is_deleted:
+    def button(self, entry: Entry) -> None:
+        """The button that opens the menu of an entry."""
+
+        def open_menu() -> None:
+            # Made when it is asked for: ten menus would be half of the page.
+            with button:
+                menu = self._menu(entry)
+            menu.on("hide", menu.delete)
+            menu.open()
+
+        button = ui.button(icon="more_vert", on_click=open_menu).classes("il-quiet")
+        button.props('flat round dense data-testid="menu" aria-label="More"')
+
+    def _menu(self, entry: Entry) -> ui.menu:
+        again, compare = _RERUN.get(entry.kind), self._compare
+        with ui.menu().props('auto-close no-parent-event anchor="bottom right" self="top right"') as menu:
+            if again:
+                _item(again, "rerun", self._rerun, entry)
+            if compare is not None and entry.kind == BENCHMARK and any(cell.runs for cell in entry.cells):
+                _item("Compare with this…", "compare", lambda entry: compare(entry.id), entry)
+            _item("Rename…", "rename", self._rename, entry)
+            if again:
+                _item("Copy command line", "copy-command", self._copy, entry)
+            ui.separator()
+            for ending, text in _EXPORTS.items():
+                if ending == "json" or (again and entry.kind != "version"):
+                    item = ui.menu_item(
+                        text, on_click=partial(ui.download.from_url, export_address(entry.id, ending))
+                    )
+                    item.props(f'data-testid="export-{ending}"')
+            ui.separator()
+            _item("Remove", "remove", self._remove, entry)
+        return menu
+
+    async def _rerun(self, entry: Entry) -> None:
+        await asyncio.to_thread(self._workspace.rerun, entry.id)
+        await self._show(self._queued)
+
+    async def _rename(self, entry: Entry) -> None:
+        async def rename(name: str) -> None:
+            await asyncio.to_thread(self._workspace.rename, entry.id, name)
+            await self._show(self._renamed)
+
+        await ask_name(name_in_lists(entry), rename, self._client)
+
+    async def _copy(self, entry: Entry) -> None:
+        await copy_command(await asyncio.to_thread(self._workspace.command, entry.id), self._client)
+
+    async def _remove(self, entry: Entry) -> None:
+        await asyncio.to_thread(self._workspace.remove, entry.id)
+        await self._show(partial(self._removed, entry))
+
+    async def _show(self, show_page: Callable[[], Awaitable[None] | None]) -> None:
+        """Let all pages see what was changed, this one at once."""
+        await self._desk.watch.refresh()
+        with self._client:
+            waiting = show_page()
+            if waiting is not None:
+                await waiting
+
+
+def page_actions(desk: Desk, section: str) -> EntryActions:
+    """What can be done with the entry of a page; `section` is the address that the page belongs to."""
+    return EntryActions(
+        desk,
+        lambda: ui.notify("It is in the queue.", type="info"),
+        # It stands in the navigation and in selectors too.
+        shell.reload,
+        # The page that comes next offers to undo it.
+        lambda entry: ui.navigate.to(f"{section}?removed={entry.id}"),
+    )
+
+
+def name_in_lists(entry: Entry) -> str:
+    """What an entry is called where its project is known."""
+    return given_name(entry) or measured_on(entry)
+
+
+def _item(text: str, name: str, act: Callable[[Entry], object], entry: Entry) -> None:
+    ui.menu_item(text, on_click=lambda: act(entry)).props(f'data-testid="{name}"')
+
+
+def undo_bar(desk: Desk, entry_id: str, name: str, then: Callable[[], Awaitable[None] | None]) -> Element:
+    """Say for a while that something was removed, and put it back if the user wants to."""
+
+    async def put_back() -> None:
+        bar.delete()
+        await asyncio.to_thread(desk.workspace.trash.put_back, entry_id)
+        await desk.watch.refresh()
+        waiting = then()
+        if waiting is not None:
+            await waiting
+
+    with html.div(role="status").classes("il-undo") as bar:
+        html.span(f"Removed {name}.")
+        ui.button("Undo", on_click=put_back).props('flat dense data-testid="undo"')
+        ui.timer(_UNDO_S, bar.delete, once=True)
+    element: Element = bar
+    return element
+
+
+async def offer_undo(desk: Desk, entry_id: str, section: str, name: str) -> None:
+    """Offer to put back what an address says was removed, if it really is, and not put back since."""
+    if not entry_id or await asyncio.to_thread(desk.workspace.store.has, entry_id):
+        return
+    undo_bar(desk, entry_id, name, lambda: ui.navigate.to(f"{section}/{entry_id}"))
+    # Who loads the page again is not told again.
+    ui.run_javascript(
+        f"history.replaceState(null, '', {json.dumps(section)} + location.pathname.slice({len(section)}))"
+    )
+
+
+def no_profile(part: str, entry_id: str) -> None:
+    """Say that an address names no profile of its project."""
+    sentence = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
+    with html.div().props('data-testid="no-profile"'):
+        shell.empty("No such profile", sentence)
+
+
+async def copy_command(command: str, client: Client) -> None:
+    """Copy a command line and say so; where the browser refuses, show it to be copied by hand."""
+    copied = await client.run_javascript(shell.COPY % json.dumps(command), timeout=5.0)
+    with client:
+        if copied:
+            ui.notify(f"Copied: {command}", multi_line=True, close_button="Close", position="top")
             return
-        self._panel.show(work.alive, work.ended, {}, work.positions)
-        if not self._on_work(work):
-            return
-        for entry_id, name in work.made.items():
-            if entry_id not in self._known_ids and entry_id not in work.making:
-                self._known_ids.add(entry_id)
-                with self._news:
-                    link = html.a(self._news_text.format(name), href=f"{self._base}/{entry_id}")
-                    link.classes("il-banner").props(f'data-testid="news-{entry_id}"')
-
-
-def version_jobs(
-    desk: Desk,
-    project_id: str,
-    base: str,
-    versions_before: Sequence[Version],
-    on_versions: Callable[[Sequence[Version]], None],
-) -> ProjectJobs:
-    """The jobs that make versions of a project; `shown` is given the versions whenever they may have changed."""
-    workspace = desk.workspace
-
-    def read() -> ProjectWork:
-        jobs_there = workspace.store.jobs.of_project(project_id)
-        # Without its entry, a job that has ended is one whose version was removed.
-        jobs = [job for job in jobs_there if job.kind == "optimization" and (job.alive or job.entry_id is None)]
-        versions = workspace.versions.of_project(project_id)
-        return _work(desk, jobs, {version.id: version.name for version in versions}, versions)
-
-    def show(work: ProjectWork) -> bool:
-        on_versions(work.entries)
-        return True
-
-    news = "The version “{}” is made and measured. Open it."
-    return ProjectJobs(desk, read, show, [version.id for version in versions_before], base, news)
-
-
-def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None = None) -> ProjectJobs:
-    """The jobs that make profiles of a project; `entry` is the profile that the page shows, if it is one."""
-    workspace, project_id = desk.workspace, opened.project.id
-    part = section.rpartition("/")[2]
-    was_made = False
-
-    def read() -> ProjectWork:
-        jobs = [job for job in workspace.store.jobs.of_project(project_id) if job.kind == "profile"]
-        profiles = workspace.profiles(project_id)
-        # Those whose entry lacks something are told of where it is missed.
-        job_ids = {job.id for job in jobs}
-        for job in workspace.store.jobs.of_entries([profile.id for profile in profiles]).values():
-            own = entry is not None and job.entry_id == entry.id
-            if job.id not in job_ids and (job.status == "failed" or (own and job.status != "done")):
-                jobs.append(job)
-        briefs = {profile.id: profile.brief for profile in profiles}
-        concerned = [job for job in jobs if job.alive or _concerns(job, briefs.get(job.entry_id or "", {}), part)]
-        names = {
-            profile.id: profile.brief[part]["name"] for profile in profiles if _is_measured(profile.brief, part)
-        }
-        return _work(desk, concerned, names, profiles)
-
-    def show(work: ProjectWork) -> bool:
-        nonlocal was_made
-        if entry is None:
-            return True
-        before, was_made = was_made, entry.id in work.making
-        if entry.id not in {entry.id for entry in work.entries}:
-            # Removed, here or in another tab; or begun again, and then there is nothing to undo.
-            ui.navigate.to(section if was_made else f"{section}?removed={entry.id}")
-            return False
-        if before and not was_made:
-            shell.reload()
-            return False
-        return True
-
-    profile_ids = [profile.id for profile in opened.profiles]
-    return ProjectJobs(desk, read, show, profile_ids, section, "The profile “{}” is measured. Open it.")
-
-
-def _work(desk: Desk, jobs: list[QueuedJob], names: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
-    jobs.sort(key=lambda job: (job.status != "running", job.queued_at))
-    alive = tuple(job for job in jobs if job.alive)
-    positions = {job.id: desk.workspace.position(job) for job in alive}
-    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), positions, names, tuple(entries))
-
-
-def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
-    """Whether what became of a job belongs to this part: it was asked for, and is not there or not whole."""
-    try:
-        request = requests.from_content(job.kind, job.content)
-    except InferlabError:
-        return True
-    if isinstance(request, ProfileRequest) and not getattr(request.wanted, part):
-        return False
-    # What keeps a whole part from being made is a problem of the profile; others are of its times.
-    of_a_part = job.status == "failed" and job.failure in (brief.get("problems") or ())
-    return not _is_measured(brief, part) or not (of_a_part or (job.status == "failed" and part == "loss"))
-
-
-def _is_measured(brief: Mapping[str, Any], part: str) -> bool:
-    """Whether a part of a profile was measured."""
-    measured = brief.get(part) or {}
-    return bool(measured) and measured.get("method") != "approximated"
+    with dialog("Command line", "il-log-dialog", client) as opened:
+        shell.command_line(command)
+        close_button(opened)

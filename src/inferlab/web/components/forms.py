@@ -1,21 +1,118 @@
-"""Fields that several forms have: selects that give reasons, numbers, chips, shapes."""
+"""Dialogs and forms: what asks for a job, its foot, and fields that several forms have."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from nicegui import html, ui
+from nicegui import Client, html, ui
 from nicegui.element import Element
+from nicegui.elements.mixins.value_element import ValueElement
 
-from inferlab.errors import BadInput
+from inferlab import machine
+from inferlab.errors import BadInput, InferlabError
 from inferlab.options import Flag, Option, Word, of_command
 from inferlab.options.plan import PLAN
 from inferlab.records import Model
+from inferlab.records.generation import GenerativeModel
+from inferlab.web.desk import Desk
+from inferlab.web.faults import on_pages, sentence
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.requests import usual_shapes
 from inferlab.workspace.versions import Version
+
+R = TypeVar("R")
+# With more cores than this, powers of two are offered; any other can be typed in.
+_MOST_CHIPS = 16
+
+
+@contextmanager
+def dialog(
+    title: str, classes: str = "", client: Client | None = None, name: str = "", persistent: bool = False
+) -> Iterator[ui.dialog]:
+    """A dialog, open at once; `with` fills it. One that is persistent closes by its buttons only.
+
+    It belongs to the page rather than to the part whose button opens it: that may be drawn again meanwhile.
+    """
+    content = (client or ui.context.client).content
+    with (
+        content,
+        ui.dialog(value=True).props("persistent" if persistent else "") as opened,
+        ui.card().classes(f"il-dialog {classes}").props(f'data-testid="{name}"' if name else ""),
+    ):
+        html.h2(title).classes("il-dialog-title")
+        yield opened
+    opened.on("hide", opened.delete)
+
+
+def close_button(opened: ui.dialog, name: str = "close") -> None:
+    """The foot of a dialog that only shows something."""
+    with html.div().classes("il-dialog-actions"):
+        ui.button("Close", on_click=opened.close).props(f'flat data-testid="{name}"')
+
+
+async def ask_name(name: str, rename: Callable[[str], Awaitable[None]], client: Client) -> None:
+    """Ask for another name; `rename` is given it, and the dialog closes when it succeeds."""
+    with dialog("Rename", client=client) as opened:
+        field = ui.input("Name", value=name).props('autofocus data-testid="new-name"')
+        foot = Foot(opened, "Rename", "rename-to", lambda: rename(field.value or ""))
+        field.on("keydown.enter", foot.submit)
+
+
+class Foot:
+    """The foot of a form: what it would do or what is wrong with it, and the button that does it.
+
+    Made within the dialog; `run` does what was filled in, and the dialog closes when it succeeds. Why it did not
+    is forgotten when something else is entered.
+    """
+
+    def __init__(
+        self,
+        dialog: ui.dialog,
+        text: str,
+        name: str,
+        run: Callable[[], Awaitable[None]],
+        color: str | None = "primary",
+    ) -> None:
+        self._dialog, self._run = dialog, run
+        self._refused = False
+        dialog.on("input", self._forget, [])
+        self._estimate = ui.label("").classes("il-bench-estimate").props('data-testid="estimate"')
+        self._error = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
+        with html.div().classes("il-dialog-actions"):
+            ui.button("Cancel", on_click=dialog.close).props('flat data-testid="cancel-dialog"')
+            self._go = ui.button(text, on_click=self.submit, color=color).props(f'data-testid="{name}"')
+
+    def needs(self, field: ValueElement[Any], fits: Callable[[Any], bool] = bool) -> None:
+        """Let the button be pressed only while the value of a field fits."""
+        self._go.bind_enabled_from(field, "value", backward=fits)
+
+    def tell(self, estimate: str, error: str) -> None:
+        """Say what the form would do; with an error it cannot be sent."""
+        self._estimate.set_text(estimate)
+        self._error.set_text(on_pages(error))
+        self._go.set_enabled(not error)
+
+    def _forget(self) -> None:
+        if self._refused:
+            self._refused = False
+            self._error.set_text("")
+
+    async def submit(self) -> None:
+        """Do it, as the button does."""
+        self._error.set_text("")
+        self._go.set_enabled(False)
+        try:
+            await self._run()
+        except InferlabError as problem:
+            self._refused = True
+            self._error.set_text(sentence(problem))
+            self._go.set_enabled(True)
+        else:
+            self._dialog.close()
 
 
 def number(
@@ -187,6 +284,36 @@ class VersionSelect(ReasonSelect):
         return str(self.value) if self.value else None
 
 
+class EngineBoxes:
+    """Engines to be ticked, the first that can be chosen at once; those that cannot say why."""
+
+    def __init__(
+        self, label: str, name: str, choices: Sequence[EngineChoice], changed: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        first = next((choice.name for choice in choices if not choice.reason), None)
+        self._boxes: dict[str, ui.checkbox] = {}
+        with html.div(role="group").classes("il-numbers").props(f'data-testid="engines" aria-label="{label}"'):
+            html.div(label).classes("il-numbers-label")
+            with html.div().classes("il-checks"):
+                for choice in choices:
+                    box = ui.checkbox(choice.title, value=choice.name == first, on_change=changed)
+                    box.props(f'dense data-testid="{name}-{choice.name}"').set_enabled(not choice.reason)
+                    if choice.reason:
+                        help_icon(choice.reason[:1].upper() + choice.reason[1:])
+                    else:
+                        self._boxes[choice.name] = box
+
+    @property
+    def any_offered(self) -> bool:
+        """Whether one of them can be chosen."""
+        return bool(self._boxes)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Those that are ticked."""
+        return tuple(name for name, box in self._boxes.items() if box.value)
+
+
 class NumberChips:
     """Made within the element that shall show it; `changed` is called when something else is chosen."""
 
@@ -277,3 +404,61 @@ class NumberChips:
             self.values = self.values[:1]
             self._fill()
             await self._changed()
+
+
+def core_chips(changed: Callable[[], Awaitable[None]]) -> NumberChips:
+    """Chips for the core counts of this machine."""
+    cores = len(machine.cores())
+    offered = range(1, cores + 1) if cores <= _MOST_CHIPS else [2**power for power in range(cores.bit_length())]
+    return NumberChips("Core counts", "cores", offered, machine.usable_cores(), cores, changed)
+
+
+async def engine_choices(desk: Desk, model: Model | GenerativeModel) -> list[EngineChoice]:
+    """The engines for a model; asking them all takes some seconds the first time, which is said."""
+    waiting = None
+    if desk.workspace.engines.known is None:
+        waiting = ui.notification("Checking which engines are available…", timeout=None, spinner=True)
+    choices = await asyncio.to_thread(desk.workspace.engines.choices, model)
+    if waiting is not None:
+        waiting.dismiss()
+    return choices
+
+
+class RequestDialog(Generic[R]):
+    """A dialog that asks for a job; it opens at once, and closes when `run` has done what was filled in.
+
+    While it is filled in it says how long the job takes, or what is wrong with it.
+    """
+
+    def __init__(self, title: str, name: str, run: Callable[[R], Awaitable[None]], button: str = "Run") -> None:
+        self._turn = 0
+        with dialog(title, "il-bench-dialog", name=name, persistent=True) as self._dialog:
+            self._fill()
+            self._foot = Foot(self._dialog, button, button.lower(), lambda: run(self.form()))
+
+    def form(self) -> R:
+        """What was filled in; refuses what cannot be read."""
+        raise NotImplementedError
+
+    async def changed(self) -> None:
+        """Show what follows from what is filled in: other fields, and how long it takes or what is wrong."""
+        self._follow()
+        self._turn += 1
+        turn = self._turn
+        try:
+            estimate, error = await asyncio.to_thread(self._predicted, self.form()), ""
+        except InferlabError as problem:
+            estimate, error = "", str(problem)
+        if turn == self._turn and not self._dialog.is_deleted:
+            self._foot.tell(estimate, error)
+
+    def _fill(self) -> None:
+        """Make the fields."""
+        raise NotImplementedError
+
+    def _follow(self) -> None:
+        """Show and disable what follows from other fields."""
+
+    def _predicted(self, form: R) -> str:
+        """How much there is to do, and about how long that takes; refuses what cannot be done."""
+        raise NotImplementedError
