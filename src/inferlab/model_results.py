@@ -14,7 +14,7 @@ from inferlab.profiling.estimate import with_estimate
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import BUDGET, Profile, PruningEstimate
 from inferlab.results import RecordResult, frame
-from inferlab.views import optimization, profile, profile_tables, tables
+from inferlab.views import optimization, profile, profile_report, tables
 from inferlab.views.charts import profiles
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ProfileResult(RecordResult[Profile]):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer: those that the engine executed, or the graph's nodes where nothing was measured."""
-        return profile_tables.layer_rows(self.record)
+        return profile_report.layer_rows(self.record)
 
     def loss_rows(self) -> list[dict[str, Any]]:
         """One row a layer that can be pruned."""

@@ -31,13 +31,6 @@ from inferlab.store.formats import record_of
 from inferlab.units import plural
 from inferlab.views import charts, comparison, flat
 from inferlab.views.charts import fronts
-from inferlab.views.charts.points import (
-    GenerationPoint,
-    points_of,
-    points_of_capacity,
-    points_of_file,
-)
-from inferlab.views.charts.sweeps import generation_chart
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -80,7 +73,7 @@ def plot(
         if len(generated) < len(held):
             raise BadInput("Generations have charts of their own. Plot them without other results.")
         cells = [point for one in generated for point in one.generated or ()]
-        return generation_chart(cells, [outcome for one in generated for outcome in one.tokens], x, y)
+        return charts.generation_chart(cells, [outcome for one in generated for outcome in one.tokens], x, y)
     if not compared and not searched:
         points = [point for one in held for point in one.points]
         return charts.chart(points, [outcome for one in held for outcome in one.outcomes], x, y)
@@ -101,7 +94,7 @@ class _Held:
     ratios: charts.Ratios | None = None
     front: Front | None = None
     #: The cells of a generation, and as far as they are at hand, those with their tokens.
-    generated: Sequence[GenerationPoint] | None = None
+    generated: Sequence[charts.GenerationPoint] | None = None
     tokens: Sequence[GenerationOutcome] = ()
 
 
@@ -134,15 +127,15 @@ def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
 
 def _generation(sweep: GenerationSweep, origin: str, number: str = "") -> _Held:
     outcomes = _numbered(origin, sweep.outcomes, number)
-    return _Held(generated=_numbered(origin, points_of(sweep), number), tokens=outcomes)
+    return _Held(generated=_numbered(origin, charts.points_of(sweep), number), tokens=outcomes)
 
 
 def _made_of_generations(found: Any) -> _Held:
     """What a comparison, a capacity or a recommendation of generation has to draw."""
     if isinstance(found, GenerationComparison):
-        return _Held(ratios=charts.of_generation_comparison(found))
+        return _Held(ratios=charts.of_comparison(found))
     if isinstance(found, GenerationCapacity):
-        return _Held(generated=points_of_capacity(found))
+        return _Held(generated=charts.points_of_capacity(found))
     assert isinstance(found, GenerationRecommendation)
     return _generation(found.sweep, found.id)
 
@@ -151,7 +144,7 @@ def _file(name: str) -> _Held:
     path, _, number = name.partition("#")
     content = _own_content(Path(path)) if path.lower().endswith(".json") else None
     if content is not None and str(content["format"]).startswith(_GENERATIONS):
-        return _Held(generated=_numbered(path, points_of_file(content, path), number))
+        return _Held(generated=_numbered(path, charts.points_of_file(content, path), number))
     if content is not None:
         several = content.get("results", [content])
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,8 @@ R = TypeVar(
 _TABLES = (".json", ".csv", ".md")
 S = TypeVar("S", Benchmark, GenerationSweep)
 C = TypeVar("C", Comparison, GenerationComparison)
+K = TypeVar("K", Capacity, GenerationCapacity)
+D = TypeVar("D", Recommendation, GenerationRecommendation)
 
 
 class RecordResult(Generic[R]):
@@ -251,6 +254,23 @@ class _Compared(_Charted[C]):
         """The interval of the ratio; None where too few processes were measured for one."""
         return self.record.ratio.ends
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a pair of fresh processes, or a process of each where saved results were compared."""
+        ratios = charts.of_comparison(self.record)
+        rows: Iterator[tuple[Any, ...]] = itertools.zip_longest(*ratios.times_ms, ratios.log_ratios)
+        return [dict(zip(_PAIR, (number, *row), strict=True)) for number, row in enumerate(rows, 1)]
+
+    def to_frame(self) -> Any:
+        """The same rows as a pandas DataFrame."""
+        return frame(self.rows(), _PAIR)
+
+    def plot(self) -> Figure:
+        """A Plotly figure: the ratio of every pair, its interval and the margin."""
+        return charts.ratios(charts.of_comparison(self.record))
+
+
+_PAIR = ("pair", "a_ms", "b_ms", "log_ratio")
+
 
 class ComparisonResult(_Compared[Comparison]):
     """Whether B is faster than A, and how sure that is."""
@@ -264,27 +284,6 @@ class ComparisonResult(_Compared[Comparison]):
     def findings(self) -> tuple[Finding, ...]:
         """What a reader of the numbers must know, of A and then of B, as data."""
         return tuple(one for arm in arm_findings(self.record) for one in arm)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a pair, or a process of each where saved results were compared."""
-        a, b = self.record.times_ms
-        return [
-            {
-                "pair": index + 1,
-                "a_ms": a[index] if index < len(a) else None,
-                "b_ms": b[index] if index < len(b) else None,
-                "log_ratio": self.record.pairs[index].log_ratio if self.record.pairs else None,
-            }
-            for index in range(max(len(a), len(b)))
-        ]
-
-    def to_frame(self) -> Any:
-        """The same rows as a pandas DataFrame."""
-        return frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
-
-    def plot(self) -> Figure:
-        """A Plotly figure: the ratio of every pair, its interval and the margin."""
-        return charts.ratios(charts.of_comparison(self.record))
 
 
 class ComparisonSweepResult(RecordResult[ComparisonSweep], Sequence[ComparisonResult]):
@@ -351,10 +350,7 @@ class GenerationResult(_Sweep[GenerationSweep]):
 
         Without axes it is the first of these that varies; `x` and `y` are as of `inferlab plot`.
         """
-        from inferlab.views.charts.points import points_of
-        from inferlab.views.charts.sweeps import generation_chart
-
-        return generation_chart(points_of(self.record), self.record.outcomes, x, y)
+        return charts.generation_chart(charts.points_of(self.record), self.record.outcomes, x, y)
 
 
 class GenerationComparisonResult(_Compared[GenerationComparison]):
@@ -365,30 +361,9 @@ class GenerationComparisonResult(_Compared[GenerationComparison]):
         """What a reader of the numbers must know, of A and then of B, as data."""
         return tuple(one for arm in self.record.findings for one in arm)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a pair of fresh processes."""
-        pairs = zip(*self.record.times_ms, self.record.log_ratios, strict=True)
-        return [
-            {"pair": number, "a_ms": a_ms, "b_ms": b_ms, "log_ratio": log_ratio}
-            for number, (a_ms, b_ms, log_ratio) in enumerate(pairs, 1)
-        ]
 
-    def to_frame(self) -> Any:
-        """The same rows as a pandas DataFrame."""
-        return frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
-
-    def plot(self) -> Figure:
-        """A Plotly figure: the ratio of every pair, its interval and the margin."""
-        return charts.ratios(charts.of_generation_comparison(self.record))
-
-
-class GenerationCapacityResult(_Charted[GenerationCapacity]):
-    """The highest rate of requests of which enough meet an objective."""
-
-    def __repr__(self) -> str:
-        slo = ",".join(limit.text for limit in self.record.slo)
-        source = self.record.model.source
-        return f"<GenerationCapacityResult of {source}: {self.max_rate:.4g} requests/s with {slo}>"
+class _OfCapacity(RecordResult[K]):
+    """A highest rate of requests."""
 
     @property
     def max_rate(self) -> float:
@@ -400,35 +375,45 @@ class GenerationCapacityResult(_Charted[GenerationCapacity]):
         """Its 95 % interval; None where too few processes were measured for one."""
         return max_rate(self.record).ends
 
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What a reader of the numbers must know, as data."""
-        return self.record.findings
-
     def rows(self) -> list[dict[str, Any]]:
         """One row a rate that was tried: the curve of latency over load."""
         found: list[dict[str, Any]] = self.to_dict()["curve"]
         return found
 
-    def plot(self) -> Figure:
-        """A Plotly figure: the time to the first token over the rate of requests."""
-        from inferlab.views.charts.points import points_of_capacity
-        from inferlab.views.charts.sweeps import generation_chart
 
-        return generation_chart(points_of_capacity(self.record), (), "rate", "ttft_ms")
-
-
-class GenerationRecommendationResult(RecordResult[GenerationRecommendation]):
-    """The engine, cores and batch size that generate most tokens per second, and the evidence for them."""
+class _Recommended(RecordResult[D]):
+    """The options to take."""
 
     def __repr__(self) -> str:
-        return f"<GenerationRecommendationResult of {self.record.model.source}: {self.recommended}>"
+        return f"<{type(self).__name__} of {self.record.model.source}: {self.recommended}>"
 
     @property
     def recommended(self) -> dict[str, Any] | None:
-        """The options to take (engine, cores, batch size); None where nothing meets the objective."""
+        """The options (engine, cores, streams, batch size); None where nothing meets the objective."""
         found: dict[str, Any] | None = self.to_dict()["recommended"]
         return found
+
+
+class GenerationCapacityResult(_Charted[GenerationCapacity], _OfCapacity[GenerationCapacity]):
+    """The highest rate of requests of which enough meet an objective."""
+
+    def __repr__(self) -> str:
+        slo = ",".join(limit.text for limit in self.record.slo)
+        source = self.record.model.source
+        return f"<GenerationCapacityResult of {source}: {self.max_rate:.4g} requests/s with {slo}>"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader of the numbers must know, as data."""
+        return self.record.findings
+
+    def plot(self) -> Figure:
+        """A Plotly figure: the time to the first token over the rate of requests."""
+        return charts.generation_chart(charts.points_of_capacity(self.record), (), "rate", "ttft_ms")
+
+
+class GenerationRecommendationResult(_Recommended[GenerationRecommendation]):
+    """The engine, cores and batch size that generate most tokens per second, and the evidence for them."""
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a configuration that was tried."""
@@ -440,17 +425,8 @@ class GenerationRecommendationResult(RecordResult[GenerationRecommendation]):
         return GenerationResult(self.record.sweep).plot(x, y)
 
 
-class RecommendationResult(RecordResult[Recommendation]):
+class RecommendationResult(_Recommended[Recommendation]):
     """The best configuration of a model on this machine, and the evidence for it."""
-
-    def __repr__(self) -> str:
-        return f"<RecommendationResult of {self.record.model.source}: {self.recommended}>"
-
-    @property
-    def recommended(self) -> dict[str, Any] | None:
-        """The options to take (engine, cores, streams, batch size); None where nothing meets the objective."""
-        found: dict[str, Any] | None = self.to_dict()["recommended"]
-        return found
 
     @property
     def code(self) -> str:
@@ -463,27 +439,12 @@ class RecommendationResult(RecordResult[Recommendation]):
         return found
 
 
-class CapacityResult(RecordResult[Capacity]):
+class CapacityResult(_OfCapacity[Capacity]):
     """The highest rate of requests at which a model meets a latency objective."""
 
     def __repr__(self) -> str:
         objective = self.record.objective.text
         return f"<CapacityResult of {self.record.model.source}: {self.max_rate:.4g} requests/s with {objective}>"
-
-    @property
-    def max_rate(self) -> float:
-        """Requests a second; 0 where the objective is out of reach."""
-        return max_rate(self.record).value
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Its 95 % interval; None where too few processes were measured for one."""
-        return max_rate(self.record).ends
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a rate that was tried: the curve of latency over load."""
-        found: list[dict[str, Any]] = self.to_dict()["curve"]
-        return found
 
 
 class DoctorResult:

@@ -20,6 +20,7 @@ from inferlab.views.fields import (
     CELL,
     Field,
     advice,
+    fits,
     half_width,
     half_width_of,
     in_brackets,
@@ -140,18 +141,6 @@ def check_baseline(cells: Sequence[Cell], pairs: Sequence[str]) -> None:
     """Refuse a baseline that no cell fits, before anything is measured."""
     if not any(all(fits(cell, pair) for pair in pairs) for cell in cells):
         raise BadInput(f"No cell of this plan has {' and '.join(pairs)}, so it cannot be the baseline.")
-
-
-def fits(cell: Cell, pair: str, what: str = "baseline") -> bool:
-    """Whether a cell has OPTION=VALUE; refuses what is not of that form."""
-    name, equals, value = pair.partition("=")
-    name = name.strip().lstrip("-").replace("-", "_")
-    trait = next((option for option in CELL if name in (option.key, option.label)), None)
-    if not equals or trait is None:
-        options = ", ".join(sorted(option.key for option in CELL if not option.key.startswith("machine")))
-        raise BadInput(f"The {what} '{pair}' is not of the form OPTION=VALUE; the options are {options}.")
-    known_value = trait.get(cell)
-    return ("-" if known_value is None else trait.form(known_value)) == value.strip()
 
 
 def heading(benchmark: Benchmark) -> str:

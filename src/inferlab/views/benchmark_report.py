@@ -1,40 +1,48 @@
-"""A benchmark as one HTML file that opens offline."""
+"""A benchmark as one HTML page that opens offline, and what its report has in common with a generation's."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from inferlab import records
 from inferlab.errors import BadInput
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_in_all
 from inferlab.measure.stats import peak_memory_bytes, statistic, summarize
 from inferlab.records import Benchmark, Finding, Outcome, Run, Summary
+from inferlab.records.generation import GenerationSweep
 from inferlab.units import count, decimal, duration, plural, share, size, three_digits
 from inferlab.version import __version__
 from inferlab.views import benchmark as view
-from inferlab.views import charts, command, flat
-from inferlab.views import report as parts
+from inferlab.views import charts, command, fields, flat
+from inferlab.views import tables as parts
 from inferlab.views.charts import cards, frame
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point
 from inferlab.views.charts.timeline import measured
 from inferlab.views.fields import Field, between
-from inferlab.views.report import Cell, Element, numbers
+from inferlab.views.results import short_name
+from inferlab.views.tables import Element, Table
 from inferlab.views.text import cell_label, finding, machine_line, output_check, shapes
 
 # Dots of all cells together, and of one at least: a page of many cells must open too.
 _MOST_DOTS = 60_000
 _FEWEST_DOTS = 300
 _DOTS_OF_ONE = 6_000
+_NUMBERS = (
+    "A cell's median and throughput are those of its typical process; an interval (95 %) is Student's on what its "
+    "processes say."
+)
+
+Drawn = parts.Charts
 
 
 def report(benchmark: Benchmark) -> str:
     """The report of a benchmark: one self-contained page."""
-    drawn = parts.Charts()
+    drawn = Drawn()
     points = [charts.from_row(row) for row in flat.rows(benchmark)]
     sections = {
         "Summary": _summary(benchmark, points),
@@ -45,15 +53,14 @@ def report(benchmark: Benchmark) -> str:
         "Batch iterations": _iterations(benchmark.outcomes, drawn),
         "How it was measured": _how(benchmark),
     }
-    name = PurePath(benchmark.model.source).name or benchmark.model.source
+    name = short_name(benchmark.model.source)
     return parts.page(f"{name}: benchmark", [*_head(benchmark, name, points)], sections, drawn)
 
 
 def _head(benchmark: Benchmark, name: str, points: Sequence[Point]) -> Iterator[Element | None]:
     outcomes = benchmark.outcomes
     runs = [run for outcome in outcomes for run in outcome.runs]
-    began = min((run.started_at for run in runs), default="")
-    facts = [began[:16].replace("T", " "), *(run.machine.cpu for run in runs), *_engines(points)]
+    facts = [began(runs), *(run.machine.cpu for run in runs), *_engines(points)]
     yield parts.model_heading(name, benchmark.model, list(dict.fromkeys(facts)))
     yield parts.box(_by_sentence([_wrong(outcome) for outcome in outcomes]), wrong=True)
     yield parts.box(_by_sentence([_failed(outcome) for outcome in outcomes]), wrong=True)
@@ -87,10 +94,10 @@ def _findings(outcome: Outcome, findings: Sequence[Finding]) -> list[str]:
     sentences = [finding(note) for note in findings if note.code != "output-mismatch"]
     if not outcome.runs and not outcome.failure:
         sentences.append("nothing was measured: it was interrupted before.")
-    return [text[:1].upper() + text[1:] for text in sentences]
+    return list(map(sentence, sentences))
 
 
-def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
+def _throughput(points: Sequence[Point], drawn: Drawn) -> list[Element]:
     """All cells side by side."""
     if len(points) < 2 or all(point.items_per_sec is None for point in points):
         return []
@@ -101,7 +108,7 @@ def _throughput(points: Sequence[Point], drawn: parts.Charts) -> list[Element]:
     ]
 
 
-def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[Element]:
+def _scaling(points: Sequence[Point], drawn: Drawn, name: str) -> list[Element]:
     """The time per item along core counts or batch sizes, for each of the other that has several of these."""
     axis, fixed, draw, label = {
         "cores": ("num_cores", "batch_size", cards.core_scaling, "Batch size"),
@@ -124,7 +131,7 @@ def _scaling(points: Sequence[Point], drawn: parts.Charts, name: str) -> list[El
     ]
 
 
-def _iterations(outcomes: Sequence[Outcome], drawn: parts.Charts) -> list[Element]:
+def _iterations(outcomes: Sequence[Outcome], drawn: Drawn) -> list[Element]:
     """Every batch of a cell over time."""
     drawable = {str(number): outcome for number, outcome in enumerate(outcomes, 1) if measured(outcome)}
     if not drawable:
@@ -133,13 +140,9 @@ def _iterations(outcomes: Sequence[Outcome], drawn: parts.Charts) -> list[Elemen
     figures = {
         key: cards.iterations([(cell_label(outcome.cell), outcome)], dots) for key, outcome in drawable.items()
     }
-    if len(outcomes) == 1:
-        return [drawn.add("iterations", {"": figures["1"]})]
-    names = {key: f"#{key}: {cell_label(outcome.cell)}" for key, outcome in drawable.items()}
-    return [parts.selectors("iterations", {"Cell": names}), drawn.add("iterations", figures)]
+    return of_each("iterations", figures, [cell_label(outcome.cell) for outcome in outcomes], drawn)
 
 
-_NAMES = ("machine", "engine", "scenario", "Outputs", "Remark")
 _SHOWN = (90.0, 95.0, 99.0)
 
 
@@ -147,12 +150,10 @@ def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     """How fast the only cell is, or the best of many, and how far that can be believed."""
     if len(points) == 1:
         return _one_cell(benchmark.outcomes[0], points[0])
-    states = Counter(outcome.status for outcome in benchmark.outcomes)
-    done = ", ".join(f"{number} {state}" for state, number in states.items())
-    wrong = sum(point.wrong for point in points)
+    checks = [point.output_check for point in points if point.output_check]
     tiles = [
-        parts.tile("Cells", str(len(points)), done),
-        parts.tile("Output check", f"{plural(wrong, 'cell')} WRONG" if wrong else _checked(points), style="words"),
+        cells_tile([outcome.status for outcome in benchmark.outcomes]),
+        parts.tile("Output check", verdict(sum(point.wrong for point in points), checks), style="words"),
     ]
     ends = best_and_worst(points)
     if ends is None:
@@ -172,11 +173,6 @@ def _summary(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
         ),
         *map(parts.caption, view.verdict(benchmark)),
     ]
-
-
-def _checked(points: Sequence[Point]) -> str:
-    checks = {point.output_check for point in points if point.output_check}
-    return "match" if checks == {"match"} else "unchecked"
 
 
 def _one_cell(outcome: Outcome, point: Point) -> list[Element]:
@@ -234,61 +230,69 @@ def _around(runs: Sequence[Run]) -> Iterator[Element]:
     yield parts.check_tile(worst([run.check for run in runs]))
 
 
+_LEFT = ("machine", "engine", "scenario")
+
+
 def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     """The table of all cells, with both ends of every interval."""
-    outcomes = benchmark.outcomes
-    base = view.find_baseline(benchmark, ())
-    summaries: list[Summary | None] = [summarize(outcome.cell, outcome.runs) for outcome in outcomes]
-    columns: dict[str, Sequence[str | Cell]] = {"#": [Cell(str(n), n) for n in range(1, len(outcomes) + 1)]}
-    for trait in view.traits([outcome.cell for outcome in outcomes]):
-        columns[trait.label] = [_trait(trait, outcome.cell) for outcome in outcomes]
+    outcomes, base = benchmark.outcomes, view.find_baseline(benchmark, ())
     statistics_shown = {statistic(outcome.cell.scenario) for outcome in outcomes}
     suffix = f", {statistics_shown.pop()}" if len(statistics_shown) == 1 else ""
-    columns |= {
-        f"Time per item (ms{suffix})": numbers([point.ms_per_item for point in points]),
-        "Time per batch (ms, median)": numbers(
-            [summary.median_ms.value if summary else None for summary in summaries]
-        ),
-        "Time per batch, 95\u00a0%": [
-            Cell(_interval(summary.median_ms.ends) if summary else "–") for summary in summaries
-        ],
-        "Throughput (items/s, mean)": numbers(
-            [summary.items_per_sec.value if summary else None for summary in summaries]
-        ),
-        "Throughput, 95\u00a0%": [
-            Cell(_interval(summary.items_per_sec.ends) if summary else "–") for summary in summaries
-        ],
-        "p99 ms": numbers([summary.percentiles_ms[99.0] if summary else None for summary in summaries]),
-    }
+    shown = [
+        Field("", "#", lambda row: row[0].number),
+        *map(_trait, view.traits([outcome.cell for outcome in outcomes])),
+        Field("", f"Time per item (ms{suffix})", lambda row: row[1].ms_per_item, digits=3),
+        _aligned(fields.MEDIAN, "Time per batch (ms, median)"),
+        _ends(fields.MEDIAN, "Time per batch, 95\u00a0%"),
+        _aligned(fields.THROUGHPUT, "Throughput (items/s, mean)"),
+        _ends(fields.THROUGHPUT, "Throughput, 95\u00a0%"),
+        _aligned(fields.P99, "p99 ms"),
+    ]
     if base is not None:
-        columns[f"Speed-up over #{outcomes.index(base) + 1}"] = [
-            _speed_up(outcome, base) if summary else Cell("–")
-            for outcome, summary in zip(outcomes, summaries, strict=True)
-        ]
-    columns["Peak MiB"] = numbers([_mib(outcome.runs) for outcome in outcomes], 1)
-    columns["Outputs"] = [
-        Cell("WRONG" if point.wrong else point.output_check, wrong=point.wrong) for point in points
+        shown.append(Field("", f"Speed-up over #{outcomes.index(base) + 1}", lambda row: _speed_up(row[0], base)))
+    shown += [
+        Field("", "Peak MiB", lambda row: _mib(row[0].outcome.runs), digits=1),
+        Field("", "Outputs", _outputs, left=True),
+        Field("", "Remark", lambda row: _remark(row[0]), left=True),
     ]
-    columns["Remark"] = [
-        Cell(text, wrong=bool(outcome.failure) or "WRONG" in text)
-        for text, outcome in zip(view.remarks(outcomes), outcomes, strict=True)
-    ]
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    return [parts.rows_table("all-cells", list(columns), rows, left=_NAMES)]
+    rows = list(zip(view.table(benchmark).rows, points, strict=True))
+    return [parts.sortable("all-cells", Table(shown, rows), parts.MISSING)]
 
 
-def _trait(trait: Field, cell: records.Cell) -> str | Cell:
-    value = trait.get(cell)
-    if trait.left:
-        return str(value)
-    return Cell(trait.text(cell), value)
+def _aligned(field: Field, label: str) -> Field:
+    return replace(field.of(lambda row: row[0]), label=label, digits=3)
 
 
-def _speed_up(outcome: Outcome, base: Outcome) -> Cell:
-    if outcome is base:
-        return Cell("1", 1.0)
-    ratio = view.speed_up(outcome, base)
-    return Cell(view.ratio_text(ratio), ratio.value)
+def _ends(field: Field, label: str) -> Field:
+    both = field.of(lambda row: row[0]).ends
+    assert both is not None, "only what has an interval has this column"
+    return Field("", label, lambda row: None if (ends := both(row)) is None else between(ends, _digits))
+
+
+def _outputs(row: Any) -> parts.Cell:
+    point: Point = row[1]
+    return parts.Cell("WRONG" if point.wrong else point.output_check, wrong=point.wrong)
+
+
+def _remark(row: view.Row) -> parts.Cell:
+    return parts.Cell(row.remark, wrong=bool(row.outcome.failure) or "WRONG" in row.remark)
+
+
+def _trait(trait: Field) -> Field:
+    def get(row: Any) -> parts.Cell:
+        value = trait.get(row[0].cell)
+        return parts.Cell(str(value)) if trait.left else parts.Cell(trait.text(row[0].cell), value)
+
+    return Field("", trait.label, get, left=trait.label in _LEFT)
+
+
+def _speed_up(row: view.Row, base: Outcome) -> parts.Cell | None:
+    if row.summary is None:
+        return None
+    if row.outcome is base:
+        return parts.Cell("1", 1.0)
+    ratio = view.speed_up(row.outcome, base)
+    return parts.Cell(view.ratio_text(ratio), ratio.value)
 
 
 def _mib(runs: Sequence[Run]) -> float | None:
@@ -296,64 +300,104 @@ def _mib(runs: Sequence[Run]) -> float | None:
     return None if peak is None else peak / 2**20
 
 
-def _interval(ends: tuple[float, float] | None) -> str:
-    return "–" if ends is None else between(ends, _digits)
-
-
-def _digits(value: float | None) -> str:
+def _digits(value: float) -> str:
     """Three digits after the point, more where it is small, fewer where it is large."""
-    return "–" if value is None else count(value) if value >= 100 else decimal(value, 3)
+    return count(value) if value >= 100 else decimal(value, 3)
 
 
 def _how(benchmark: Benchmark) -> list[Element]:
-    """All that a reader needs to measure the same again."""
-    plan, model = benchmark.plan, benchmark.model
+    plan = benchmark.plan
     cells = [outcome.cell for outcome in benchmark.outcomes]
     runs = [run for outcome in benchmark.outcomes for run in outcome.runs]
-    machines = list(dict.fromkeys(machine_line(run.machine) for run in runs))
     memory = (run.machine.memory_bytes for run in runs)
-    times = sorted(run.started_at for run in runs)
-    processes = _processes([len(outcome.runs) for outcome in benchmark.outcomes if outcome.runs])
-    pairs = {
-        "Model": model.source,
-        "Digest": model.digest,
-        "Opset": str(model.opset or ""),
-        "Command": _command(benchmark),
-        "Measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "",
-        "Each cell": f"{duration(plan.time_s)} in all"
-        + (f", in {processes}" if processes else "")
-        + f", each after a warm-up of {duration(plan.warmup_s)} at most",
+    processes = process_text(benchmark.outcomes)
+    own = {
+        "Opset": str(benchmark.model.opset or ""),
+        "Each cell": f"{duration(plan.time_s)} in all{processes and f', in {processes}'}, each after a warm-up of "
+        f"{duration(plan.warmup_s)} at most",
         "Precision": "" if plan.precision is None else f"until the interval was ±{share(plan.precision)} narrow",
-        "Numbers": "A cell's median and throughput are those of its typical process; an interval (95 %) is "
-        "Student's on what its processes say.",
+        "Numbers": _NUMBERS,
         "Speed-ups": "Not measured interleaved, hence less sure than inferlab compare." if len(cells) > 1 else "",
-        "Inputs": _each(shapes(dict(cell.shapes)) for cell in cells),
-        "Streams": _each(run.stream_mode for run in runs if run.stream_mode != "single"),
-        "Pinning": _each(cell.thread_pinning for cell in cells),
-        "Engine options": ", ".join(f"{name}={value}" for name, value in plan.engine_options),
-        "Seed": str(plan.seed),
-        "Machine": "; ".join(machines),
-        "Memory": _each(size(peak) for peak in memory if peak is not None),
-        "Versions": _each(f"{name} {version}" for run in runs for name, version in run.versions.items()),
-        "Made by": f"inferlab {__version__} {benchmark.id}".strip(),
+        "Inputs": each(shapes(dict(cell.shapes)) for cell in cells),
+        "Streams": each(run.stream_mode for run in runs if run.stream_mode != "single"),
+        "Pinning": each(cell.thread_pinning for cell in cells),
+        "Memory": each(size(peak) for peak in memory if peak is not None),
     }
-    return [parts.facts(pairs)]
+    return facts(benchmark, command.benchmark, own)
 
 
-def _processes(counts: Sequence[int]) -> str:
-    fewest, most = min(counts, default=0), max(counts, default=0)
-    if fewest == most:
-        return plural(most, "fresh process", "fresh processes") if most else ""
-    return f"{fewest} to {most} fresh processes"
+def began(runs: Iterable[Any]) -> str:
+    """When the first of these runs began."""
+    return min((str(run.started_at) for run in runs), default="")[:16].replace("T", " ")
 
 
-def _each(texts: Iterable[str]) -> str:
-    """All of these, each once."""
-    return ", ".join(dict.fromkeys(filter(None, texts)))
+def sentence(text: str) -> str:
+    """A text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
-def _command(benchmark: Benchmark) -> str:
-    try:
-        return command.benchmark(benchmark.plan)
-    except BadInput:  # Python can ask for what no single command says
+def verdict(wrong: int, checks: Iterable[str]) -> str:
+    """Whether all cells are right, in a word or two."""
+    return f"{plural(wrong, 'cell')} WRONG" if wrong else "match" if set(checks) == {"match"} else "unchecked"
+
+
+def cells_tile(statuses: Sequence[str]) -> Element:
+    """How many cells there are, and what became of them."""
+    states = ", ".join(f"{number} {state}" for state, number in Counter(statuses).items())
+    return parts.tile("Cells", str(len(statuses)), states)
+
+
+def of_each(name: str, figures: Mapping[str, Any], labels: Sequence[str], drawn: Drawn) -> list[Element]:
+    """A chart of one cell after the other, by their numbers; of a single cell without a selector."""
+    if len(labels) == 1:
+        return [drawn.add(name, {"": figures["1"]})]
+    names = {key: f"#{key}: {labels[int(key) - 1]}" for key in figures}
+    return [parts.selectors(name, {"Cell": names}), drawn.add(name, figures)]
+
+
+def process_text(outcomes: Iterable[Any]) -> str:
+    """How many processes measured a cell, or the fewest and the most."""
+    counts = sorted({len(outcome.runs) for outcome in outcomes if outcome.runs})
+    if not counts:
         return ""
+    if len(counts) == 1:
+        return plural(counts[0], "fresh process", "fresh processes")
+    return f"{counts[0]} to {counts[-1]} fresh processes"
+
+
+def each(texts: Iterable[str], separator: str = ", ") -> str:
+    """All of these, each once."""
+    return separator.join(dict.fromkeys(filter(None, texts)))
+
+
+#: What a reader needs to measure the same again, in this order.
+_FACTS = (
+    *("Model", "Digest", "Opset", "Architecture", "Parameters", "Command", "Measured", "Each cell", "Precision"),
+    *("Tokens", "Numbers", "Speed-ups", "Inputs", "Streams", "Pinning", "Engine options", "Settings", "Seed"),
+    *("Machine", "Memory", "Versions", "Made by"),
+)
+
+
+def facts(
+    sweep: Benchmark | GenerationSweep, command_of: Callable[[Any], str], own: Mapping[str, str]
+) -> list[Element]:
+    """How a sweep was measured: what both kinds have, and what is this one's own."""
+    runs: list[Any] = [run for outcome in sweep.outcomes for run in outcome.runs]
+    times = sorted(run.started_at for run in runs)
+    try:
+        line = command_of(sweep.plan)
+    except BadInput:  # Python can ask for what no single command says
+        line = ""
+    facts = {
+        "Model": sweep.model.source,
+        "Digest": sweep.model.digest,
+        "Command": line,
+        "Measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "",
+        "Engine options": ", ".join(f"{name}={value}" for name, value in sweep.plan.engine_options),
+        "Seed": str(sweep.plan.seed),
+        "Machine": each((machine_line(run.machine) for run in runs), "; "),
+        "Versions": each(f"{name} {version}" for run in runs for name, version in run.versions.items()),
+        "Made by": f"inferlab {__version__} {sweep.id}".strip(),
+        **own,
+    }
+    return [parts.facts({name: facts.get(name, "") for name in _FACTS})]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from inferlab.codec import plain
@@ -13,10 +12,10 @@ from inferlab.measure.findings import arm_findings, arm_runs
 from inferlab.measure.stats import Resource, resource_of, resource_ratio
 from inferlab.records import Estimate, Finding, engine_name
 from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison, Spread, TokenAgreement
-from inferlab.units import decimal, duration, one_line, plural, share, size
-from inferlab.views import report as parts
-from inferlab.views import results, tables
-from inferlab.views.charts import pairs
+from inferlab.units import decimal, duration, plural, share, size
+from inferlab.views import tables
+from inferlab.views import tables as parts
+from inferlab.views.charts import comparisons
 from inferlab.views.fields import (
     MS,
     Field,
@@ -471,7 +470,10 @@ def _interval(one: Comparison) -> parts.Cell:
 
 
 def _ratios(results: Sequence[Comparison], drawn: parts.Charts) -> list[parts.Element]:
-    figures = {str(number): pairs.ratios(pairs.of_comparison(result)) for number, result in enumerate(results, 1)}
+    figures = {
+        str(number): comparisons.ratios(comparisons.of_comparison(result))
+        for number, result in enumerate(results, 1)
+    }
     if len(results) == 1:
         return [drawn.add("ratios", {"": figures["1"]})]
     names = {str(number): _place(result) or f"#{number}" for number, result in enumerate(results, 1)}
@@ -492,82 +494,3 @@ def _how(one: Comparison) -> dict[str, str]:
         "Versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
         "Machine": ", ".join(filter(None, (machine.cpu, machine.system))) if machine else "",
     }
-
-
-_HEADS = ("Cell", "Baseline (ms per item)", "Candidate (ms per item)", "Time", "Interval", "Verdict")
-_SIGNS = {"slower": "❌", "faster": "✅", "same": "✅", "inconclusive": "❔"}
-
-
-def gate_summary(sweep: ComparisonSweep, model: str) -> str:
-    """A table of verdicts, with all that was found behind a fold."""
-    rows = [list(_HEADS)]
-    for result in sweep.results:
-        a, b = (decimal(statistics.median(times)) for times in result.times_ms)
-        ends = result.ratio.ends
-        interval = between_at(ends, result.ratio.level) if ends else "none"
-        ratio = rounded(result.ratio.value, ends)
-        rows.append(
-            [_gate_cell(result), a, b, f"× {ratio}", interval, f"{_SIGNS[result.verdict]} {result.verdict}"]
-        )
-    margin = (
-        f"within {share(sweep.results[0].margin)} both are the same" if sweep.results else "nothing was measured"
-    )
-    failures = [
-        f"- {_gate_place(failure.num_cores, failure.batch_size)}: {failure.message}" for failure in sweep.failures
-    ]
-    table = tables.markdown_rows(rows, left=(0, len(_HEADS) - 1))
-    detail = results.render(sweep, ".md").replace("## ", "### ", 1)
-    lines = [
-        f"## inferlab: {one_line(model)}",
-        "",
-        *table,
-        "",
-        f"Below × 1 the candidate takes less time; {margin}.",
-        *failures,
-        "",
-        "<details><summary>How it was measured, and what disturbed it</summary>",
-        "",
-        detail,
-        "</details>",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def junit(sweep: ComparisonSweep, model: str, fails: Collection[str]) -> str:
-    """One test a comparison: failed where its verdict is among `fails`; what was not measured is an error."""
-    suite = ET.Element("testsuite", name=f"inferlab: {model}")
-    failed = 0
-    for result in sweep.results:
-        case = ET.SubElement(
-            suite, "testcase", name=_gate_cell(result), classname=model, time=f"{result.seconds:.1f}"
-        )
-        told = f"B is {result.verdict} ({said(result)}). A: {result.labels[0]}. B: {result.labels[1]}."
-        if result.verdict in fails:
-            failed += 1
-            ET.SubElement(case, "failure", message=told)
-        else:
-            ET.SubElement(case, "system-out").text = told
-    for failure in sweep.failures:
-        place = _gate_place(failure.num_cores, failure.batch_size)
-        case = ET.SubElement(suite, "testcase", name=place, classname=model)
-        ET.SubElement(case, "error", message=failure.message)
-    suite.attrib |= {
-        "tests": str(len(suite)),
-        "failures": str(failed),
-        "errors": str(len(sweep.failures)),
-        "time": f"{sum(result.seconds for result in sweep.results):.1f}",
-    }
-    ET.indent(suite)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _gate_cell(one: Comparison) -> str:
-    if one.cells is None:
-        return one.place or "the only cell"
-    before, cell = one.cells
-    engine = cell.engine if before.engine == cell.engine else f"{before.engine} → {cell.engine}"
-    return f"{engine}, {cell.scenario}, {_gate_place(cell.num_cores, cell.batch_size)}"
-
-
-def _gate_place(num_cores: int | None, batch_size: int | None) -> str:
-    return f"cores {num_cores or 'all'}, batch {batch_size or 'as in the model'}"

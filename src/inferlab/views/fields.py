@@ -9,8 +9,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from inferlab.errors import BadInput
 from inferlab.options import Option
 from inferlab.options.plan import COLUMNS
+from inferlab.records import Cell
 from inferlab.units import count, decimal, duration, plural, share, shortened, size
 
 Ends = Sequence[float] | None
@@ -299,3 +301,15 @@ def cost(get: Callable[[Any], Any]) -> Field:
 def by_key(fields: Sequence[Field]) -> dict[str, Field]:
     """Fields by their keys."""
     return {field.key: field for field in fields}
+
+
+def fits(cell: Cell, pair: str, what: str = "baseline") -> bool:
+    """Whether a cell has OPTION=VALUE; refuses what is not of that form."""
+    name, equals, value = pair.partition("=")
+    name = name.strip().lstrip("-").replace("-", "_")
+    trait = next((option for option in CELL if name in (option.key, option.label)), None)
+    if not equals or trait is None:
+        options = ", ".join(sorted(option.key for option in CELL if not option.key.startswith("machine")))
+        raise BadInput(f"The {what} '{pair}' is not of the form OPTION=VALUE; the options are {options}.")
+    known_value = trait.get(cell)
+    return ("-" if known_value is None else trait.form(known_value)) == value.strip()

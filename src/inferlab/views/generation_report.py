@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import PurePath
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.measure.stats import engine_version
 from inferlab.records import Estimate
 from inferlab.records.generation import GenerationSweep
-from inferlab.units import count, decimal, duration, plural, scaled, share, size
-from inferlab.version import __version__
+from inferlab.units import count, duration, plural, scaled, share, size
 from inferlab.views import command
 from inferlab.views import generation as view
-from inferlab.views import report as parts
+from inferlab.views import tables as parts
+from inferlab.views.benchmark_report import (
+    began,
+    cells_tile,
+    each,
+    facts,
+    of_each,
+    process_text,
+    sentence,
+    verdict,
+)
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import GenerationPoint, points_of, varying
 from inferlab.views.charts.sweeps import generation_scaling, latency_throughput
 from inferlab.views.charts.timeline import token_times
-from inferlab.views.fields import between, rounded, useful
+from inferlab.views.fields import MS, Field, between, rounded, useful
 from inferlab.views.generation import Row
-from inferlab.views.report import Cell, Element, numbers
-from inferlab.views.text import generation_label, machine_line
+from inferlab.views.results import short_name
+from inferlab.views.tables import Element, Table
+from inferlab.views.text import generation_label
 
+# More figures than these in one chart would make a page that opens slowly.
+_MOST_FIGURES = 48
 _TITLES = {
     "num_cores": "Cores",
     "batch_size": "Batch size",
@@ -33,18 +45,16 @@ _TITLES = {
     "new_tokens": "New tokens",
     "depth": "Depth",
 }
-# More figures than these in one chart would make a page that opens slowly.
-_MOST_FIGURES = 48
 _PROMPTS = (
     "Prompts are random token ids, new for each repetition and the same for every engine; tokens are chosen "
     "greedily, the end-of-sequence token does not end a sequence, and prefixes are not cached."
 )
+
 _NUMBERS = (
     "Each is the typical process's; an interval (95 %) is Student's on what its processes say. TTFT counts from "
     "the submission to the first token of each sequence; TPOT is the mean time of the tokens after it; decode "
     "throughput is these tokens of a whole batch over the time in which they were decoded."
 )
-_NAMES = ("Engine", "Status", "Tokens", "Reference", "Type")
 
 
 def report(sweep: GenerationSweep) -> str:
@@ -68,35 +78,30 @@ def report(sweep: GenerationSweep) -> str:
         "Memory and KV cache": _memory(shown),
         "How it was measured": _how(sweep, shown),
     }
-    name = PurePath(sweep.model.source).name or sweep.model.source
+    name = short_name(sweep.model.source)
     return parts.page(f"{name}: generation", _head(sweep, name, shown), sections, drawn)
 
 
 def _head(sweep: GenerationSweep, name: str, shown: Sequence[Row]) -> list[Element | None]:
     model = sweep.model
     runs = [run for row in shown for run in row.outcome.runs]
-    began = min((run.started_at for run in runs), default="")
     below = [
         *(model.architecture, f"{scaled(model.parameters)} parameters", model.precision, size(model.size_bytes)),
-        *(f"context {model.context}", f"digest {model.digest[:12]}", began[:16].replace("T", " ")),
+        *(f"context {model.context}", f"digest {model.digest[:12]}", began(runs)),
         *dict.fromkeys(run.machine.cpu for run in runs),
         *dict.fromkeys(_engine(row) for row in shown),
     ]
     told = view.notes(shown)
     return [
         parts.heading(name, below),
-        parts.box([_sentence(note.text) for note in told if note.warning], wrong=True),
-        parts.box([_sentence(note.text) for note in told if not note.warning]),
+        parts.box([sentence(note.text) for note in told if note.warning], wrong=True),
+        parts.box([sentence(note.text) for note in told if not note.warning]),
     ]
 
 
 def _engine(row: Row) -> str:
     runs = row.outcome.runs
     return f"{row.cell.engine} {engine_version(runs[0]) if runs else ''}".rstrip()
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _one(row: Row) -> list[Element]:
@@ -117,14 +122,14 @@ def _one(row: Row) -> list[Element]:
         ),
         parts.tiles(
             _check_tile(row),
-            parts.tile("End to end", f"{decimal(summary.end_to_end_ms.value, 3)} ms"),
+            parts.tile("End to end", f"{MS(summary.end_to_end_ms.value)} ms"),
             *(
-                parts.tile(f"Inter-token p{p:g}", f"{decimal(value, 3)} ms")
+                parts.tile(f"Inter-token p{p:g}", f"{MS(value)} ms")
                 for p, value in summary.itl_percentiles_ms.items()
                 if value is not None and p in (50.0, 90.0, 99.0)
             ),
             parts.tile("Load", duration(summary.load_s.value), _first(row)),
-            parts.tile("Measured", plural(summary.sequences, "sequence"), _processes([row])),
+            parts.tile("Measured", plural(summary.sequences, "sequence"), f"in {process_text([row.outcome])}"),
         ),
     ]
 
@@ -151,16 +156,13 @@ def _check_tile(row: Row) -> Element:
 
 def _many(shown: Sequence[Row]) -> list[Element]:
     """The best of each number, of cells whose tokens are right."""
-    states = Counter(row.outcome.status for row in shown)
-    wrong = sum(_is_wrong(row) for row in shown)
-    checked = {row.agreement.status for row in shown if row.agreement}
     right = [
         row for row in shown if row.summary is not None and row.outcome.status == "done" and not _is_wrong(row)
     ]
-    tokens = f"{plural(wrong, 'cell')} WRONG" if wrong else "match" if checked == {"match"} else "unchecked"
+    checks = [row.agreement.status for row in shown if row.agreement]
     tiles = [
-        parts.tile("Cells", str(len(shown)), ", ".join(f"{number} {state}" for state, number in states.items())),
-        parts.tile("Tokens", tokens, style="words"),
+        cells_tile([row.outcome.status for row in shown]),
+        parts.tile("Tokens", verdict(sum(map(_is_wrong, shown)), checks), style="words"),
     ]
     if not right:
         return [parts.tiles(*tiles), parts.caption("No cell was measured to its end with tokens that are right.")]
@@ -175,7 +177,7 @@ def _many(shown: Sequence[Row]) -> list[Element]:
         if known:
             row = min(known, key=lambda pair: pair[0])[1]
             value = getattr(row.summary, name)
-            text = rounded(value.value, value.ends, form or (lambda number: decimal(number, 3)))
+            text = rounded(value.value, value.ends, form or MS)
             best.append(parts.tile(label, text, names[row.cell.id], "main"))
     return [
         parts.tiles(*best, *tiles),
@@ -193,50 +195,52 @@ def _is_wrong(row: Row) -> bool:
 def _cells(shown: Sequence[Row]) -> list[Element]:
     """The table of all cells, with both ends of the intervals that matter most."""
     cells = [row.cell for row in shown]
-    columns: dict[str, Sequence[str | Cell]] = {"#": [Cell(str(n), n) for n in range(1, len(shown) + 1)]}
-    columns["Engine"] = [row.cell.engine for row in shown]
-    for name, label in _TITLES.items():
-        if len({getattr(cell, name) for cell in cells}) > 1:
-            columns[label] = [Cell(str(getattr(cell, name)), getattr(cell, name)) for cell in cells]
-    for label, name, ends in (
-        ("TTFT (ms)", "ttft_ms", "TTFT, 95\u00a0%"),
-        ("TPOT (ms)", "tpot_ms", "TPOT, 95\u00a0%"),
-        ("Decode (tok/s)", "decode_tokens_per_s", ""),
-        ("Prefill (tok/s)", "prefill_tokens_per_s", ""),
-        ("Whole (ms)", "end_to_end_ms", ""),
-    ):
-        values = [_estimate(row, name) for row in shown]
-        columns[label] = numbers([None if value is None else value.value for value in values])
-        if ends:
-            columns[ends] = [Cell("–" if value is None else _between(value)) for value in values]
-    columns["Tokens"] = [_tokens_cell(row) for row in shown]
+    numbers = {row.cell.id: number for number, row in enumerate(shown, 1)}
+    several = {name for name in _TITLES if len({getattr(cell, name) for cell in cells}) > 1}
+    columns = [
+        Field("", "#", lambda row: numbers[row.cell.id]),
+        Field("", "Engine", lambda row: row.cell.engine, left=True),
+        *(replace(field, label=_TITLES[field.key]) for field in view.FIELDS if field.key in several),
+        *(replace(view.TTFT, label="TTFT (ms)", digits=3), _ends_of(view.TTFT, "TTFT, 95\u00a0%")),
+        *(replace(view.TPOT, label="TPOT (ms)", digits=3), _ends_of(view.TPOT, "TPOT, 95\u00a0%")),
+        replace(view.DECODE, label="Decode (tok/s)", digits=3),
+        replace(view.PREFILL, label="Prefill (tok/s)", digits=3),
+        replace(view.END_TO_END, label="Whole (ms)", digits=3),
+        _TOKENS,
+    ]
     if any(row.outcome.status != "done" for row in shown):
-        columns["Status"] = [Cell(row.outcome.status, wrong=row.outcome.status == "failed") for row in shown]
-    same = [f"{label} {getattr(cells[0], name)}" for name, label in _TITLES.items() if label not in columns]
+        columns.append(Field("", "Status", _status, left=True))
+    same = [f"{label} {getattr(cells[0], name)}" for name, label in _TITLES.items() if name not in several]
     return [
         *([parts.caption(f"In all cells: {', '.join(same)}.")] if same else []),
-        parts.rows_table("all-cells", list(columns), list(zip(*columns.values(), strict=True)), left=_NAMES),
+        parts.sortable("all-cells", Table(columns, shown), parts.MISSING),
     ]
 
 
-def _estimate(row: Row, name: str) -> Estimate | None:
-    found: Estimate | None = None if row.summary is None else getattr(row.summary, name)
-    return found
+def _ends_of(field: Field, label: str) -> Field:
+    def get(row: Row) -> str | None:
+        ends = field.ends(row) if field.ends else None
+        return None if ends is None else between(ends, MS) if useful(ends) else "too noisy"
+
+    return Field("", label, get)
 
 
-def _between(value: Estimate) -> str:
-    if value.ends is None:
-        return "–"
-    return between(value.ends, lambda number: decimal(number, 3)) if useful(value.ends) else "too noisy"
+def _status(row: Row) -> parts.Cell:
+    return parts.Cell(row.outcome.status, wrong=row.outcome.status == "failed")
 
 
-def _tokens_cell(row: Row) -> Cell:
+def _tokens_cell(row: Row) -> parts.Cell | None:
     found = row.agreement
     if found is None:
-        return Cell("–")
+        return None
     if found.top1 is None:
-        return Cell("unchecked")
-    return Cell(f"{'WRONG, ' if _is_wrong(row) else ''}{share(found.top1)}", found.top1, wrong=_is_wrong(row))
+        return parts.Cell("unchecked")
+    return parts.Cell(
+        f"{'WRONG, ' if _is_wrong(row) else ''}{share(found.top1)}", found.top1, wrong=_is_wrong(row)
+    )
+
+
+_TOKENS = Field("", "Tokens", _tokens_cell, left=True)
 
 
 def _chart(
@@ -250,7 +254,7 @@ def _chart(
     if axis not in several:
         return []
     others = {name: values for name, values in several.items() if name != axis and name in _TITLES}
-    while others and _product(others) > _MOST_FIGURES:
+    while others and math.prod(map(len, others.values())) > _MOST_FIGURES:
         # What has the most values is drawn as lines instead.
         others.pop(max(others, key=lambda name: len(others[name])))
     figures = {}
@@ -275,13 +279,6 @@ def _chart(
     ]
 
 
-def _product(others: dict[str, list[Any]]) -> int:
-    found = 1
-    for values in others.values():
-        found *= len(values)
-    return found
-
-
 def _tokens(shown: Sequence[Row], drawn: parts.Charts) -> list[Element]:
     """The gaps between the tokens of a cell, along its sequence."""
     figures = {}
@@ -294,10 +291,7 @@ def _tokens(shown: Sequence[Row], drawn: parts.Charts) -> list[Element]:
     if not figures:
         return []
     said = parts.caption("The median gap before each token; four of five sequences lie in the shade.")
-    if len(shown) == 1:
-        return [said, drawn.add("tokens", {"": figures["1"]})]
-    names = {key: f"#{key}: {generation_label(shown[int(key) - 1].cell)}" for key in figures}
-    return [said, parts.selectors("tokens", {"Cell": names}), drawn.add("tokens", figures)]
+    return [said, *of_each("tokens", figures, [generation_label(row.cell) for row in shown], drawn)]
 
 
 def _agreement(shown: Sequence[Row]) -> list[Element]:
@@ -305,105 +299,76 @@ def _agreement(shown: Sequence[Row]) -> list[Element]:
     checked = [row for row in shown if row.agreement is not None]
     if not any(row.agreement and row.agreement.positions for row in checked):
         return [parts.caption("The tokens were not compared with a reference.")] if checked else []
-    names = view.short_labels([row.cell for row in checked]) if len(checked) > 1 else [""]
-    rows: list[list[str | Cell]] = []
-    for row, name in zip(checked, names, strict=True):
-        found = row.agreement
-        assert found is not None
-        rows.append(
-            [
-                name or generation_label(row.cell),
-                _tokens_cell(row),
-                Cell(f"{found.agreeing} of {found.positions}", found.agreeing),
-                Cell(str(found.ties), found.ties),
-                Cell(f"{found.prefix} of {found.prefix_of}", found.prefix),
-                found.reference or found.detail,
-            ]
-        )
-    head = ["Cell", "Tokens", "Forced positions that agree", "Close choices", "Free-running prefix", "Reference"]
+
+    def counted(label: str, name: str, of: str) -> Field:
+        def get(row: Row) -> parts.Cell:
+            part = getattr(row.agreement, name)
+            return parts.Cell(f"{part} of {getattr(row.agreement, of)}", part)
+
+        return Field("", label, get)
+
+    columns = [
+        *(_named(checked), _TOKENS, counted("Forced positions that agree", "agreeing", "positions")),
+        Field("", "Close choices", lambda row: row.agreement.ties),
+        counted("Free-running prefix", "prefix", "prefix_of"),
+        Field("", "Reference", lambda row: row.agreement.reference or row.agreement.detail, left=True),
+    ]
     return [
         parts.caption(
             "Forced: given the reference's own tokens, the engine chooses the same next one. Free: tokens of a "
             "generation of its own, until the first that differs."
         ),
-        parts.rows_table("agreement", head, rows, left=("Cell", *_NAMES)),
+        parts.sortable("agreement", Table(columns, checked), parts.MISSING),
     ]
 
 
 def _memory(shown: Sequence[Row]) -> list[Element]:
     """What the process took, and the cache of keys and values told in three ways."""
-    measured = [row for row in shown if row.outcome.runs]
-    if not measured:
+    measured_rows = [row for row in shown if row.outcome.runs]
+    if not measured_rows:
         return []
-    names = view.short_labels([row.cell for row in measured]) if len(measured) > 1 else [""]
-    rows: list[list[str | Cell]] = []
-    for row, name in zip(measured, names, strict=True):
-        cache = row.outcome.runs[0].cache
-        told = [cache.formula_bytes, cache.engine_bytes, cache.measured_bytes]
-        memory = [
-            view.most(row, key)
-            for key in ("loaded_memory_bytes", "prefilled_memory_bytes", "decoded_memory_bytes")
-        ]
-        rows.append(
-            [name or generation_label(row.cell), *map(_size, memory), *map(_size, told), cache.dtype or "–"]
-        )
-    head = ["Cell", "After load", "After prefill", "After decoding"]
-    head += ["KV per token by formula", "by the engine", "measured", "Type"]
-    return [parts.rows_table("memory", head, rows, left=("Cell", *_NAMES))]
+
+    def cache(label: str, name: str) -> Field:
+        return Field("", label, lambda row: getattr(row.outcome.runs[0].cache, name), size)
+
+    def memory(name: str, label: str) -> Field:
+        return Field("", sentence(label), lambda row: view.most(row, name), size)
+
+    columns = [
+        _named(measured_rows),
+        *(memory(name, label) for name, label in view.MEMORY.items()),
+        *(cache("KV per token by formula", "formula_bytes"), cache("by the engine", "engine_bytes")),
+        cache("measured", "measured_bytes"),
+        Field("", "Type", lambda row: row.outcome.runs[0].cache.dtype or None, left=True),
+    ]
+    return [parts.sortable("memory", Table(columns, measured_rows), parts.MISSING)]
 
 
-def _size(value: float | None) -> Cell:
-    return Cell("–") if value is None else Cell(size(value), value)
-
-
-def _processes(shown: Sequence[Row]) -> str:
-    counts = sorted({len(row.outcome.runs) for row in shown if row.outcome.runs})
-    if not counts:
-        return ""
-    if len(counts) == 1:
-        return f"in {plural(counts[0], 'fresh process', 'fresh processes')}"
-    return f"in {counts[0]} to {counts[-1]} fresh processes"
+def _named(rows: Sequence[Row]) -> Field:
+    """The column of cells, by what tells them apart."""
+    cells = [row.cell for row in rows]
+    labels = view.short_labels(cells) if len(cells) > 1 else [""]
+    names = {cell.id: label or generation_label(cell) for cell, label in zip(cells, labels, strict=True)}
+    return Field("", "Cell", lambda row: names[row.cell.id], left=True)
 
 
 def _how(sweep: GenerationSweep, shown: Sequence[Row]) -> list[Element]:
-    """All that a reader needs to measure the same again."""
     plan, model = sweep.plan, sweep.model
-    runs = [run for row in shown for run in row.outcome.runs]
-    times = sorted(run.started_at for run in runs)
+    processes = process_text(sweep.outcomes)
     types = ", ".join(f"{group.type} {scaled(group.parameters)}" for group in model.tensors)
-    pairs = {
-        "Model": model.source,
-        "Digest": model.digest,
+    own = {
         "Architecture": f"{model.architecture}, {plural(model.layers, 'layer')}, {plural(model.heads, 'head')}, "
         f"{plural(model.kv_heads, 'KV head')}, context {model.context}, vocabulary {model.vocabulary}",
         "Parameters": f"{scaled(model.parameters)} ({types}), {size(model.size_bytes)}",
-        "Command": _command(sweep),
-        "Measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "",
-        "Each cell": f"{duration(plan.time_s)} in all {_processes(shown)}".rstrip(),
+        "Each cell": f"{duration(plan.time_s)} in all{processes and f' in {processes}'}",
         "Tokens": _PROMPTS,
         "Numbers": _NUMBERS,
         "Pinning": plan.thread_pinning,
-        "Engine options": ", ".join(f"{name}={value}" for name, value in plan.engine_options),
-        "Settings": "; ".join(dict.fromkeys(_settings(row) for row in shown if row.outcome.runs)),
-        "Seed": str(plan.seed),
-        "Machine": "; ".join(dict.fromkeys(machine_line(run.machine) for run in runs)),
-        "Versions": _each(f"{name} {version}" for run in runs for name, version in run.versions.items()),
-        "Made by": f"inferlab {__version__} {sweep.id}".strip(),
+        "Settings": each((_settings(row) for row in shown if row.outcome.runs), "; "),
     }
-    return [parts.facts(pairs)]
+    return facts(sweep, command.generation, own)
 
 
 def _settings(row: Row) -> str:
     told = row.outcome.runs[0].settings
     return f"{row.cell.engine}: " + ", ".join(f"{name} {value}" for name, value in told.items())
-
-
-def _each(texts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(filter(None, texts)))
-
-
-def _command(sweep: GenerationSweep) -> str:
-    try:
-        return command.generation(sweep.plan)
-    except BadInput:  # Python can ask for what no single command says
-        return ""

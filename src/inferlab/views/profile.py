@@ -52,12 +52,12 @@ _METRICS = {"relative power": "how far the outputs move", "cross-entropy": "the 
 
 def view_of(profile: Profile) -> View:
     """How it is shown and written."""
-    from inferlab.views import profile_report, profile_tables  # late: they draw charts
+    from inferlab.views import profile_report  # late: they draw charts
 
     return View(
         f"{short_name(profile.model.source)}: profile",
         lambda: blocks(profile),
-        lambda: profile_tables.layer_rows(profile),
+        lambda: profile_report.layer_rows(profile),
         lambda: formats.content_of(profile),
         lambda: profile_report.report(profile),
     )

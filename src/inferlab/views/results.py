@@ -106,9 +106,7 @@ def render_view(view: View, ending: str, json_values: Callable[[], Any]) -> str:
         return dumps(json_values())
     if view.html is not None:
         return view.html()
-    from inferlab.views import report  # late: only a page needs it
-
-    return report.of_blocks(view.title, view.blocks())
+    return tables.of_blocks(view.title, view.blocks())
 
 
 def short_name(source: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from inferlab.measure.stats import summarize
 from inferlab.options.plan import COLUMNS
 from inferlab.records import Cell, Estimate, Event, Finding, Machine, Model, Outcome, OutputCheck, engine_name
 from inferlab.records.generation import Agreement, GenerationCell, GenerationOutcome
@@ -555,6 +554,8 @@ def _outcome(outcome: Outcome) -> str:
     """What became of a cell, in a line of the log."""
     if outcome.failure:
         return f"{outcome.failure.code}: {outcome.failure.message}"
+    from inferlab.measure.stats import summarize  # late: NumPy takes long to import
+
     summary = summarize(outcome.cell, outcome.runs)
     if summary is None:
         return "nothing was measured"

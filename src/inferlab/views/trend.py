@@ -1,11 +1,12 @@
-"""Series over time as blocks, as a small chart of characters, and as files."""
+"""Whether and since when a model is worse: series over time, the release that a bisection found, gates."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,11 +16,12 @@ from inferlab.errors import BadInput
 from inferlab.measure import intervals
 from inferlab.measure.intervals import LEAST_POINTS
 from inferlab.records import Cell, Estimate
-from inferlab.records.series import ChangePoint, Series, SeriesPoint, Trend
-from inferlab.units import decimal, one_line, plural, shortened, size
-from inferlab.views.benchmark import fits
-from inferlab.views.charts.trends import percent, segments, trend
-from inferlab.views.fields import Field, between, level_percent, rounded
+from inferlab.records.comparison import Comparison, ComparisonSweep
+from inferlab.records.series import Bisection, BisectionStep, ChangePoint, Series, SeriesPoint, Trend
+from inferlab.units import decimal, one_line, plural, share, shortened, size
+from inferlab.views import results, tables
+from inferlab.views.comparison import said
+from inferlab.views.fields import Field, between, between_at, fits, interval_text, level_percent, rounded
 from inferlab.views.history import age, label_text
 from inferlab.views.results import View
 from inferlab.views.tables import Block, Code, Note, Pair, Table, spaced
@@ -147,6 +149,16 @@ def notes(series: Series) -> list[Note]:
     return found
 
 
+def segments(series: Series) -> list[tuple[int, int]]:
+    """From where to where nothing changed: indexes of points, the second one past the end."""
+    return list(itertools.pairwise([0, *(change.index for change in series.changes), len(series.points)]))
+
+
+def percent(change: ChangePoint) -> str:
+    """By how much it changed: +3.1 %."""
+    return f"{100 * (change.ratio.value - 1):+.3g} %"
+
+
 def segment_list(series: Series) -> list[Segment]:
     """The segments between changes, oldest first."""
     memory = series.metric == "memory"
@@ -240,6 +252,8 @@ def figure(series: Series) -> Figure:
     """The chart of a series."""
     below = [name(series), origin(series)]
     below += [f"corrected by {series.reference}"] if series.reference else []
+    from inferlab.views.charts.comparisons import trend  # late: most of what is said of a series is text
+
     return trend(series, f"{shortened(one_line(series.model), 60)} over time", tuple(below))
 
 
@@ -292,16 +306,170 @@ def content(found: Trend) -> dict[str, object]:
 
 def report(found: Trend) -> str:
     """A page that opens offline: a chart and a table of each series."""
-    from inferlab.views import report as parts
-
-    drawn = parts.Charts()
-    sections: dict[str, list[parts.Element | None]] = {}
+    drawn = tables.Charts()
+    sections: dict[str, list[tables.Element | None]] = {}
     if len(found.series) > 1:
-        sections["Series"] = [parts.sortable("series", overview(found.series))]
+        sections["Series"] = [tables.sortable("series", overview(found.series))]
     for number, series in enumerate(found.series, 1):
         chart = drawn.add(f"trend-{number}", {"": figure(series)})
         told = [note.text for note in notes(series)]
         heading = f"{number}. {name(series)}" if len(found.series) > 1 else "Series"
-        sections[heading] = [chart, parts.sortable(f"segments-{number}", segment_table(series)), parts.box(told)]
+        sections[heading] = [chart, tables.sortable(f"segments-{number}", segment_table(series)), tables.box(told)]
     facts = [origin(found.series[0])] if len({series.machines for series in found.series}) == 1 else []
-    return parts.page(_title(found), [parts.heading(_title(found), facts)], sections, drawn)
+    return tables.page(_title(found), [tables.heading(_title(found), facts)], sections, drawn)
+
+
+_HEADS = ("Cell", "Baseline (ms per item)", "Candidate (ms per item)", "Time", "Interval", "Verdict")
+
+
+_SIGNS = {"slower": "❌", "faster": "✅", "same": "✅", "inconclusive": "❔"}
+
+
+def gate_summary(sweep: ComparisonSweep, model: str) -> str:
+    """A table of verdicts, with all that was found behind a fold."""
+    rows = [list(_HEADS)]
+    for result in sweep.results:
+        a, b = (decimal(statistics.median(times)) for times in result.times_ms)
+        ends = result.ratio.ends
+        interval = between_at(ends, result.ratio.level) if ends else "none"
+        ratio = rounded(result.ratio.value, ends)
+        rows.append([_cell(result), a, b, f"× {ratio}", interval, f"{_SIGNS[result.verdict]} {result.verdict}"])
+    margin = (
+        f"within {share(sweep.results[0].margin)} both are the same" if sweep.results else "nothing was measured"
+    )
+    failures = [
+        f"- {_place(failure.num_cores, failure.batch_size)}: {failure.message}" for failure in sweep.failures
+    ]
+    table = tables.markdown_rows(rows, left=(0, len(_HEADS) - 1))
+    detail = results.render(sweep, ".md").replace("## ", "### ", 1)
+    lines = [
+        f"## inferlab: {one_line(model)}",
+        "",
+        *table,
+        "",
+        f"Below × 1 the candidate takes less time; {margin}.",
+        *failures,
+        "",
+        "<details><summary>How it was measured, and what disturbed it</summary>",
+        "",
+        detail,
+        "</details>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def junit(sweep: ComparisonSweep, model: str, fails: Collection[str]) -> str:
+    """One test a comparison: failed where its verdict is among `fails`; what was not measured is an error."""
+    suite = ET.Element("testsuite", name=f"inferlab: {model}")
+    failed = 0
+    for result in sweep.results:
+        case = ET.SubElement(suite, "testcase", name=_cell(result), classname=model, time=f"{result.seconds:.1f}")
+        told = f"B is {result.verdict} ({said(result)}). A: {result.labels[0]}. B: {result.labels[1]}."
+        if result.verdict in fails:
+            failed += 1
+            ET.SubElement(case, "failure", message=told)
+        else:
+            ET.SubElement(case, "system-out").text = told
+    for failure in sweep.failures:
+        place = _place(failure.num_cores, failure.batch_size)
+        case = ET.SubElement(suite, "testcase", name=place, classname=model)
+        ET.SubElement(case, "error", message=failure.message)
+    suite.attrib |= {
+        "tests": str(len(suite)),
+        "failures": str(failed),
+        "errors": str(len(sweep.failures)),
+        "time": f"{sum(result.seconds for result in sweep.results):.1f}",
+    }
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _cell(one: Comparison) -> str:
+    if one.cells is None:
+        return one.place or "the only cell"
+    before, cell = one.cells
+    engine = cell.engine if before.engine == cell.engine else f"{before.engine} → {cell.engine}"
+    return f"{engine}, {cell.scenario}, {_place(cell.num_cores, cell.batch_size)}"
+
+
+def _place(num_cores: int | None, batch_size: int | None) -> str:
+    return f"cores {num_cores or 'all'}, batch {batch_size or 'as in the model'}"
+
+
+#: Version 1: the first.
+BISECTION = "inferlab-bisection/1"
+
+
+_METRICS = {"latency": "time", "memory": "peak memory", "load": "load time", "outputs": "outputs"}
+
+
+def bisection_view(bisection: Bisection) -> View:
+    """How it is shown and written."""
+    return View(
+        _bisection_title(bisection),
+        lambda: bisection_blocks(bisection),
+        lambda: _bisection_table(bisection),
+        lambda: bisection_content(bisection),
+    )
+
+
+def bisection_content(bisection: Bisection) -> dict[str, object]:
+    """All of it as JSON values."""
+    return {"format": BISECTION, **plain(bisection)}
+
+
+def _bisection_title(bisection: Bisection) -> str:
+    return f"{bisection.model} on {bisection.engine}: {_METRICS[bisection.metric]}"
+
+
+def bisection_blocks(bisection: Bisection) -> list[Block]:
+    """The release in which it changed, then every comparison."""
+    engine, first = bisection.engine, bisection.first_bad
+    compared = [step for step in bisection.steps if step.verdict != "skipped"]
+    shown: list[Block] = [
+        Pair("First bad release", f"{engine}=={first} ({_change_of_release(bisection)})", strong=True),
+        Pair("Last good release", f"{engine}=={bisection.last_good}"),
+        Pair(
+            "Compared",
+            f"{plural(len(compared), 'release')} with {engine}=={bisection.versions[0]}, of "
+            f"{len(bisection.versions) - 1} after it; margin {share(bisection.margin)}",
+        ),
+    ]
+    if doubtful := [step.version for step in bisection.steps[1:] if not step.sure]:
+        shown.append(
+            Note(
+                f"it is not sure which side {' and '.join(doubtful)} belongs to, so that the change may lie in a "
+                "release nearby. Give more time with -t."
+            )
+        )
+    if bisection.untried:
+        names = ", ".join(bisection.untried)
+        shown.append(Note(f"these could not be compared, and any of them may be the first: {names}."))
+    return [*shown, _bisection_table(bisection)]
+
+
+def _change_of_release(bisection: Bisection) -> str:
+    step = next(step for step in bisection.steps if step.version == bisection.first_bad)
+    if step.ratio is None:
+        return step.detail
+    told = f"it takes {rounded(step.ratio.value, step.ratio.ends)} of the {_METRICS[bisection.metric]} of "
+    return f"{told}{bisection.versions[0]}, {interval_text(step.ratio.ends, step.ratio.level)}"
+
+
+def _bisection_table(bisection: Bisection) -> Table:
+    shown = [
+        Field("version", "Release", lambda step: step.version, left=True),
+        Field("verdict", "It is", lambda step: step.verdict, left=True),
+        Field("ratio", "Over the good one", lambda step: step.ratio.value if step.ratio else None, decimal),
+        Field("interval", "Interval", _interval),
+        Field("detail", "Remark", _remark, left=True, longest=80),
+    ]
+    return Table(shown, bisection.steps)
+
+
+def _step_interval(step: BisectionStep) -> str:
+    return interval_text(step.ratio.ends, step.ratio.level) if step.ratio else ""
+
+
+def _remark(step: BisectionStep) -> str:
+    return step.detail or ("compared before" if step.saved else "")

@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput
 from inferlab.records import Outcome
+from inferlab.views.charts.comparisons import Ratios, of_comparison, of_file, ratios
 from inferlab.views.charts.frame import ENDINGS, check_ending, page, png, save
-from inferlab.views.charts.pairs import Ratios, of_comparison, of_file, of_generation_comparison, ratios
-from inferlab.views.charts.points import AXES, MEASURES, Point, chosen_axis, common, from_row
+from inferlab.views.charts.points import (
+    AXES,
+    MEASURES,
+    GenerationPoint,
+    Point,
+    chosen_axis,
+    common,
+    from_row,
+    points_of,
+    points_of_capacity,
+    points_of_file,
+)
 from inferlab.views.charts.sweeps import bars, generation_chart, scaling
 from inferlab.views.charts.timeline import iterations
 
@@ -20,6 +31,7 @@ __all__ = [
     "AXES",
     "ENDINGS",
     "MEASURES",
+    "GenerationPoint",
     "Point",
     "Ratios",
     "X",
@@ -31,9 +43,11 @@ __all__ = [
     "iterations",
     "of_comparison",
     "of_file",
-    "of_generation_comparison",
     "page",
     "png",
+    "points_of",
+    "points_of_capacity",
+    "points_of_file",
     "ratios",
     "save",
     "scaling",

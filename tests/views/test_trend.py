@@ -5,7 +5,7 @@ from __future__ import annotations
 from inferlab.records import Estimate
 from inferlab.records.series import Bisection, BisectionStep
 from inferlab.views import tables
-from inferlab.views.bisection import blocks
+from inferlab.views.trend import bisection_blocks
 
 
 def test_a_release_that_may_be_on_either_side_and_one_that_could_not_be_tried_are_named() -> None:
@@ -25,7 +25,7 @@ def test_a_release_that_may_be_on_either_side_and_one_that_could_not_be_tried_ar
         "1.2",
         ("1.1",),
     )
-    assert tables.text(blocks(found))[:5] == [
+    assert tables.text(bisection_blocks(found))[:5] == [
         "First bad release: onnxruntime==1.2 (it takes 1.11 of the peak memory of 1.0, 98% interval 1.00 to 1.20)",
         "Last good release: onnxruntime==1.0",
         "Compared: 2 releases with onnxruntime==1.0, of 3 after it; margin 3 %",
