@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from inferlab.fleet.nodes import Crashed, Ended, Heard, Lost, Measured, Message, Node, Ready
+from inferlab.fleet.nodes import Crashed, Ended, Lost, Measured, Message, Node, Progress, Ready
 from inferlab.fleet.schedule import Schedule, Slot
 from inferlab.records import Cell, Event, Failure, Outcome, Run, ignore
 from inferlab.store import Saver
@@ -164,7 +164,7 @@ def test_runs_of_another_version_are_not_pooled_with_those_of_the_lost_node() ->
 
 def test_progress_is_of_all_nodes_together() -> None:
     def half(name: str) -> Message:
-        return Heard(name, Event("measuring", {}, 0.5))
+        return Progress(name, Event("measuring", {}, 0.5))
 
     events: list[Event] = []
     nodes = Scripted(script={("n1", 1): [half, measured, measured, lambda name: Ended(name, None)]})

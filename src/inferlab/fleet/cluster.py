@@ -19,18 +19,18 @@ from inferlab.fleet import remote
 from inferlab.fleet.nodes import (
     Crashed,
     Ended,
-    Found,
-    Heard,
-    Listed,
+    ListedNode,
     Lost,
     Measured,
     Message,
     Node,
+    Progress,
     Ready,
+    SearchAnswer,
     node_names,
 )
 from inferlab.fleet.parcels import Packed, Parcel
-from inferlab.fleet.remote import Errand, Luggage, Told
+from inferlab.fleet.remote import CellOrder, NodeDescription, Payload
 from inferlab.measure.recommend import Search
 from inferlab.records import Event, Failure, Listener, Machine
 from inferlab.version import __version__
@@ -56,7 +56,7 @@ class Cluster:
 
         self._ray, self._strategy = ray, NodeAffinitySchedulingStrategy
         here = self._at(ray.get_runtime_context().get_node_id())
-        self._ear = ray.remote(_Ear).options(**here, num_cpus=0).remote()
+        self._ear = ray.remote(_EventCollector).options(**here, num_cpus=0).remote()
         self._heard_at = 0.0
         #: What each node does now.
         self._work: dict[str, _Answer | _Stream] = {}
@@ -66,11 +66,13 @@ class Cluster:
 
     # Who is there.
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedNode]:
         """The nodes that are alive, as far as is known: the cluster itself may notice later what was lost."""
-        return [_listed(node) for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in self._gone]
+        return [
+            _listed_node(node) for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in self._gone
+        ]
 
-    def ask(self, listed: Sequence[Listed], listener: Listener) -> list[Node]:
+    def ask(self, listed: Sequence[ListedNode], listener: Listener) -> list[Node]:
         """What these nodes are, by name; one that does not answer is left out, and told of."""
         names = node_names(self.listed())
         describe = self._ray.remote(remote.describe)
@@ -79,7 +81,9 @@ class Cluster:
         answering = []
         for node in listed:
             try:
-                description: Told = self._ray.get(tasks[node.id], timeout=max(0.0, deadline - time.monotonic()))
+                description: NodeDescription = self._ray.get(
+                    tasks[node.id], timeout=max(0.0, deadline - time.monotonic())
+                )
             except self._ray.exceptions.GetTimeoutError:
                 listener(Event("node-silent", {"node": node.host, "cause": f"no answer in {_ANSWER_S:g} s"}))
                 continue
@@ -120,26 +124,26 @@ class Cluster:
 
     # Work.
 
-    def make_ready(self, node: Node, packed: Sequence[Packed], luggage: Luggage) -> None:
-        """Let a node check what it has of the luggage, send what it lacks, and install engines."""
+    def make_ready(self, node: Node, packed: Sequence[Packed], payload: Payload) -> None:
+        """Let a node check what it has of the payload, send what it lacks, and install engines."""
 
         def send(missing: list[Parcel]) -> list[Message]:
             sent = [(parcel, self._pieces(parcel, packed)) for parcel in missing]
-            ref = self._task(_prepare, node).remote(sent, luggage.engines, node.name, self._ear)
+            ref = self._task(_prepare, node).remote(sent, payload.engines, node.name, self._ear)
             self._work[node.id] = _Answer(ref, lambda problems: [Ready(node.id, problems)])
             return []
 
-        self._work[node.id] = _Answer(self._task(remote.lacking, node).remote(luggage), send)
+        self._work[node.id] = _Answer(self._task(remote.lacking, node).remote(payload), send)
 
-    def measure(self, node: Node, errand: Errand) -> None:
+    def measure(self, node: Node, order: CellOrder) -> None:
         """Let a node measure a cell."""
-        answers = self._task(_measure, node, num_returns="streaming").remote(errand, node.name, self._ear)
+        answers = self._task(_measure, node, num_returns="streaming").remote(order, node.name, self._ear)
         self._work[node.id] = _Stream(answers, node.id)
 
-    def search(self, node: Node, search: Search, luggage: Luggage) -> None:
+    def search(self, node: Node, search: Search, payload: Payload) -> None:
         """Let a node find the best configuration; it answers with what it found."""
-        ref = self._task(_search, node).remote(search, luggage, node.name, self._ear)
-        self._work[node.id] = _Answer(ref, lambda answer: [Found(node.id, answer)])
+        ref = self._task(_search, node).remote(search, payload, node.name, self._ear)
+        self._work[node.id] = _Answer(ref, lambda answer: [SearchAnswer(node.id, answer)])
 
     def wait(self, timeout_s: float) -> list[Message]:
         """What the nodes say within this time."""
@@ -188,7 +192,7 @@ class Cluster:
             events = self._ray.get(self._ear.take.remote(), timeout=_ANSWER_S)
         except self._ray.exceptions.RayError:
             return []  # progress only
-        return [Heard(node, event) for node, event in events]
+        return [Progress(node, event) for node, event in events]
 
     def cancel(self) -> list[Message]:
         """Stop all work: politely at first, then by ending its processes; hands over what was measured by then."""
@@ -260,7 +264,7 @@ class _Stream:
         return [Measured(self._node_id, remote.unpacked(item))], True
 
 
-class _Ear:
+class _EventCollector:
     """Collects what nodes tell until it is taken; Ray makes a process of it."""
 
     def __init__(self) -> None:
@@ -287,13 +291,13 @@ def _prepare(sent: list[tuple[Parcel, list[Any]]], engines: Sequence[str], name:
     return remote.install(engines, _teller(name, ear))
 
 
-def _measure(errand: Errand, name: str, ear: Any) -> Iterator[Any]:
-    yield from remote.measure(errand, name, _teller(name, ear))
+def _measure(order: CellOrder, name: str, ear: Any) -> Iterator[Any]:
+    yield from remote.measure(order, name, _teller(name, ear))
     yield _END
 
 
-def _search(search: Search, luggage: Luggage, name: str, ear: Any) -> Any:
-    return remote.search(search, luggage, name, _teller(name, ear))
+def _search(search: Search, payload: Payload, name: str, ear: Any) -> Any:
+    return remote.search(search, payload, name, _teller(name, ear))
 
 
 def _teller(name: str, ear: Any) -> Listener:
@@ -304,11 +308,11 @@ def _teller(name: str, ear: Any) -> Listener:
     return tell
 
 
-def _listed(node: dict[str, Any]) -> Listed:
+def _listed_node(node: dict[str, Any]) -> ListedNode:
     resources = {name for name in node["Resources"] if name not in _COMMON and not name.startswith("node:")}
     labels = {key: value for key, value in (node.get("Labels") or {}).items() if key != "ray.io/node-id"}
     offers = {*resources, *labels.values(), *(f"{key}={value}" for key, value in labels.items())}
-    return Listed(
+    return ListedNode(
         node["NodeID"], node["NodeManagerHostname"], node["Resources"].get("CPU", 0.0), frozenset(offers)
     )
 

@@ -13,9 +13,9 @@ from inferlab.engines.specs import has_environment
 from inferlab.errors import BadInput
 from inferlab.fleet import nodes
 from inferlab.fleet.cluster import Cluster, joined
-from inferlab.fleet.nodes import Crashed, Ended, Found, Heard, Lost, MachineType, Node, Ready
+from inferlab.fleet.nodes import Crashed, Ended, Lost, MachineType, Node, Progress, Ready, SearchAnswer
 from inferlab.fleet.parcels import pack_file, pack_model
-from inferlab.fleet.remote import Errand, Luggage, packed
+from inferlab.fleet.remote import CellOrder, Payload, packed
 from inferlab.fleet.schedule import LOOK_S, Schedule, Slot
 from inferlab.measure.cells import cells_of
 from inferlab.measure.recommend import Search
@@ -84,7 +84,7 @@ class Site:
             engine for engine in plan.engines if has_environment(engine) and environments.interpreter_of(engine)
         ]
         data = self.parcels[1].parcel if plan.input_file else None
-        self.luggage = Luggage(self.parcels[0].parcel, data, tuple(agreed))
+        self.payload = Payload(self.parcels[0].parcel, data, tuple(agreed))
 
     def types(self, only: Collection[str | None] | None = None) -> list[MachineType]:
         """The machine types to measure on, those alone where they are given; missing ones may be started."""
@@ -96,24 +96,24 @@ class Site:
         """The nodes of a type that there are now."""
         if not self._plan.on:
             return [node for group in self._any({machine_type}) for node in group.nodes]
-        listed = nodes.wanted(self._cluster.listed(), [machine_type])[machine_type]
+        listed = nodes.nodes_by_type(self._cluster.listed(), [machine_type])[machine_type]
         return self._cluster.ask(listed, self._listen)
 
     def _any(self, only: Collection[str | None] | None) -> list[MachineType]:
         """The machine types that there are; a node without CPUs for tasks is a head that shall not work."""
         listed = self._cluster.listed()
         workers = [node for node in listed if node.cpus] or listed
-        types_there = nodes.found_types(self._cluster.ask(workers, self._listen))
+        types_there = nodes.machine_types_of(self._cluster.ask(workers, self._listen))
         return [machine_type for machine_type in types_there if only is None or machine_type.name in only]
 
     def _named(self, only: Collection[str | None] | None) -> list[MachineType]:
         on = [name for name in self._plan.on if only is None or name in only]
-        nodes_by_name = nodes.wanted(self._cluster.listed(), on)
+        nodes_by_name = nodes.nodes_by_type(self._cluster.listed(), on)
         lacking = [name for name, there in nodes_by_name.items() if len(there) < self._plan.nodes]
         if lacking and self._plan.wait_s:
             self._listen(Event("node-wait", {"types": lacking, "seconds": self._plan.wait_s}))
             self._cluster.start(lacking, self._plan.nodes, self._plan.wait_s)
-            nodes_by_name = nodes.wanted(self._cluster.listed(), on)
+            nodes_by_name = nodes.nodes_by_type(self._cluster.listed(), on)
         nodes.refuse_missing(nodes_by_name, self._cluster.listed())
         answered = {name: self._cluster.ask(there, self._listen) for name, there in nodes_by_name.items()}
         for name in [name for name, there in answered.items() if not there]:
@@ -193,12 +193,12 @@ class FleetSweep(Site):
 
     def make_ready(self, node: Node) -> None:
         """Send a node what it lacks."""
-        self._cluster.make_ready(node, self.parcels, self.luggage)
+        self._cluster.make_ready(node, self.parcels, self.payload)
 
     def measure(self, node: Node, cell: Cell, before: Sequence[Run]) -> None:
         """Let a node measure a cell."""
         runs = tuple(map(packed, before))
-        self._cluster.measure(node, Errand(self._plan, self._model, cell, self.luggage, runs, self._live))
+        self._cluster.measure(node, CellOrder(self._plan, self._model, cell, self.payload, runs, self._live))
 
 
 def search(cluster: Cluster, request: Search, listener: Listener) -> FleetRecommendation:
@@ -259,15 +259,15 @@ def _search_all(
 ) -> None:
     """Let all nodes search at the same time, and wait for their answers."""
     for node in nodes.values():
-        cluster.make_ready(node, site.parcels, site.luggage)
+        cluster.make_ready(node, site.parcels, site.payload)
     while len(answers) < len(nodes):
         for message in cluster.wait(LOOK_S):
-            if isinstance(message, Heard):
+            if isinstance(message, Progress):
                 if message.event.fraction is None:
                     listener(Event("on-node", {"node": message.node, "event": message.event}))
             elif isinstance(message, Ready):
-                cluster.search(nodes[message.node_id], request, site.luggage)
-            elif isinstance(message, Found):
+                cluster.search(nodes[message.node_id], request, site.payload)
+            elif isinstance(message, SearchAnswer):
                 answers[message.node_id] = message.answer
             elif isinstance(message, Crashed | Lost):
                 answers[message.node_id] = Failure("lost", message.cause)

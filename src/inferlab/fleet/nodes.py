@@ -22,7 +22,7 @@ ALIKE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedNode:
     """A node as the cluster lists it, before it was asked anything."""
 
     id: str
@@ -55,12 +55,12 @@ class MachineType:
     nodes: tuple[Node, ...]
 
 
-def wanted(listed: Sequence[Listed], on: Sequence[str]) -> dict[str, list[Listed]]:
+def nodes_by_type(listed: Sequence[ListedNode], on: Sequence[str]) -> dict[str, list[ListedNode]]:
     """The nodes that offer each of these types; a type may have none."""
     return {name: [node for node in listed if name in node.offers] for name in on}
 
 
-def refuse_missing(nodes_by_name: Mapping[str, Collection[object]], listed: Sequence[Listed]) -> None:
+def refuse_missing(nodes_by_name: Mapping[str, Collection[object]], listed: Sequence[ListedNode]) -> None:
     """Refuse types that no node offers, and say what there is."""
     missing = [name for name, nodes in nodes_by_name.items() if not nodes]
     if missing:
@@ -71,7 +71,7 @@ def refuse_missing(nodes_by_name: Mapping[str, Collection[object]], listed: Sequ
         )
 
 
-def node_names(listed: Iterable[Listed]) -> dict[str, str]:
+def node_names(listed: Iterable[ListedNode]) -> dict[str, str]:
     """The name of each node: that of its host, or with a part of its id where a host has several."""
     hosts = [node.host for node in listed]
     return {node.id: node.host if hosts.count(node.host) == 1 else f"{node.host}-{node.id[:8]}" for node in listed}
@@ -88,7 +88,7 @@ def named_type(name: str, nodes: Sequence[Node]) -> MachineType:
     return MachineType(name, tuple(nodes))
 
 
-def found_types(nodes: Sequence[Node]) -> list[MachineType]:
+def machine_types_of(nodes: Sequence[Node]) -> list[MachineType]:
     """The machine types that there are, by what the nodes told: named by instance type, or else by CPU."""
     groups: list[list[Node]] = []
     for node in nodes:
@@ -116,7 +116,7 @@ def _own_name(machine: Machine) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Progress:
     """A node says what it does."""
 
     node: str
@@ -164,11 +164,11 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchAnswer:
     """A node's answer to a search, or why there is none."""
 
     node_id: str
     answer: Recommendation | Failure
 
 
-Message = Heard | Ready | Measured | Ended | Crashed | Lost | Found
+Message = Progress | Ready | Measured | Ended | Crashed | Lost | SearchAnswer

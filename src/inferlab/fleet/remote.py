@@ -29,7 +29,7 @@ PackedRun = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NodeDescription:
     """What a node says of itself."""
 
     version: str
@@ -41,7 +41,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Luggage:
+class Payload:
     """What measuring needs on a node: the model, the data, and engines that may be installed there."""
 
     model: Parcel
@@ -51,27 +51,27 @@ class Luggage:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class CellOrder:
     """A cell to measure, with what it has already."""
 
     plan: Plan
     model: Model
     cell: Cell
-    luggage: Luggage
+    payload: Payload
     before: tuple[PackedRun, ...]
     live: bool
 
 
-def describe() -> Told:
+def describe() -> NodeDescription:
     """What this node is."""
     name = os.environ.get("INFERLAB_NODE")
-    return Told(__version__, name, plain(machine.describe()), machine.usable_cores(), os.nice(0))
+    return NodeDescription(__version__, name, plain(machine.describe()), machine.usable_cores(), os.nice(0))
 
 
-def lacking(luggage: Luggage) -> list[Parcel]:
+def lacking(payload: Payload) -> list[Parcel]:
     """What must be sent before this node can measure; what is here is checked."""
     return [
-        parcel for parcel in (luggage.model, luggage.data) if parcel is not None and parcels.find(parcel) is None
+        parcel for parcel in (payload.model, payload.data) if parcel is not None and parcels.find(parcel) is None
     ]
 
 
@@ -98,18 +98,18 @@ def install(engines: Sequence[str], listener: Listener) -> dict[str, str]:
     return problems
 
 
-def measure(errand: Errand, name: str, listener: Listener) -> Iterator[PackedRun | Failure]:
+def measure(order: CellOrder, name: str, listener: Listener) -> Iterator[PackedRun | Failure]:
     """Measure a cell as this machine does for itself; what goes wrong with it is its last word."""
     with as_node(name):
         try:
-            plan, model = here(errand.plan, errand.model, errand.luggage)
-            job = cells.make_job(plan, model, errand.cell, errand.live)
+            plan, model = here(order.plan, order.model, order.payload)
+            job = cells.make_job(plan, model, order.cell, order.live)
             if digest(job.inputs[0]) != job.cell.input_digest:
                 raise BadInput(
                     f"The node {name} generates other inputs than this machine. Install the same version of "
                     "NumPy on both, or give --input."
                 )
-            before = [unpacked(run) for run in errand.before]
+            before = [unpacked(run) for run in order.before]
             for run in _measured(job, before, listener):
                 yield packed(run)
         except EngineHung as error:
@@ -127,11 +127,11 @@ def _measured(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[R
         raise BadInput(explained(job, error)) from error
 
 
-def search(search: Search, luggage: Luggage, name: str, listener: Listener) -> Recommendation | Failure:
+def search(search: Search, payload: Payload, name: str, listener: Listener) -> Recommendation | Failure:
     """Find the best configuration on this node."""
     with as_node(name):
         try:
-            plan, model = here(search.plan, search.model, luggage)
+            plan, model = here(search.plan, search.model, payload)
             return recommend(replace(search, plan=plan, model=model), listener)
         except BadInput as error:
             return Failure("refused", str(error))
@@ -139,10 +139,10 @@ def search(search: Search, luggage: Luggage, name: str, listener: Listener) -> R
             return Failure("died", str(error))
 
 
-def here(plan: Plan, model: Model, luggage: Luggage) -> tuple[Plan, Model]:
+def here(plan: Plan, model: Model, payload: Payload) -> tuple[Plan, Model]:
     """The plan and the model with the paths that they have on this node."""
-    model = replace(model, path=str(_folder_of(luggage.model)))
-    return replace(plan, input_file=str(_folder_of(luggage.data)) if luggage.data else None), model
+    model = replace(model, path=str(_folder_of(payload.model)))
+    return replace(plan, input_file=str(_folder_of(payload.data)) if payload.data else None), model
 
 
 def _folder_of(parcel: Parcel) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from inferlab.errors import BadInput
-from inferlab.fleet.nodes import Crashed, Ended, Heard, Lost, Measured, Message, Node, Ready, unlike
+from inferlab.fleet.nodes import Crashed, Ended, Lost, Measured, Message, Node, Progress, Ready, unlike
 from inferlab.measure.cell import check_alike
 from inferlab.records import Cell, Event, Failure, Listener, Outcome, Run, Status
 from inferlab.store import Saver
@@ -97,7 +97,7 @@ class Schedule:
         self._workforce.make_ready(node)
 
     def _take(self, message: Message) -> None:
-        if isinstance(message, Heard):
+        if isinstance(message, Progress):
             self._hear(message)
             return
         slot = self._slots.get(message.node_id)
@@ -218,7 +218,7 @@ class Schedule:
     def _done(self) -> int:
         return sum(outcome.status in ("done", "failed") for outcome in self.outcomes.values())
 
-    def _hear(self, message: Heard) -> None:
+    def _hear(self, message: Progress) -> None:
         sender = next((slot for slot in self._slots.values() if slot.node.name == message.node), None)
         if message.event.fraction is None or sender is None:
             self._tell(message.event, sender)

@@ -1,4 +1,7 @@
-"""Generating with graphs that take their cache as inputs and give it back as outputs, on any engine."""
+"""Graphs that generate with their cache as inputs (past) and outputs (present): their files, ports and runs.
+
+Read by the parent, which tells what a model is, and run by engines.
+"""
 
 from __future__ import annotations
 
