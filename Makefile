@@ -8,14 +8,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: .venv/.inferlab
 	$(BIN)/inferlab benchmark demo:resnet50 --time 5 --warmup_time 1
 
-# Most tests wait for processes more than they compute, so three run side by side; a few need the machine for
-# themselves. Processes under test write no byte code, so all of it is made before. Three workers on two cores now and
+# Most tests wait for processes more than they compute, so five run side by side; a few need the machine for
+# themselves. Processes under test write no byte code, so all of it is made before. Five workers on two cores now and
 # then starve a browser: up to twenty tests that failed (one starved page fails all that follow on it) are
 # tried once more alone, and named.
 FAILED := .pytest_cache/v/cache/lastfailed
 test: .venv/.dev browser
-	$(BIN)/python -m compileall -q src
-	$(BIN)/python -m pytest --cache-clear --numprocesses 3 --dist loadscope --no-loadscope-reorder -m 'not alone' || \
+	$(BIN)/python -m compileall -q src benchmarks tests/helpers
+	$(BIN)/python -m pytest --cache-clear --numprocesses 5 --dist loadscope --no-loadscope-reorder -m 'not alone' || \
 		{ $(BIN)/python -c 'import json, sys; sys.exit(len(json.load(open("$(FAILED)"))) > 20)' && \
 		echo "Tried once more, alone:" && cat $(FAILED) && $(BIN)/python -m pytest --last-failed -v; }
 	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)

@@ -41,22 +41,38 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Side by side, the tests of a file stay on one worker, and so do files that share what is expensive to make: a
-# server with a browser, or models made with PyTorch. Those begin first, so that no worker works alone at the end.
-_BROWSERS = 3
-_BERTS = ("test_transformers", "test_executor", "test_torch_layers", "test_torch_folders", "test_torch_costs")
-# Files of few tests that take minutes.
-_LONG = (
-    *("test_recipe_search", "test_profile", "test_capacity", "test_docs", "test_recommend", "test_export"),
-    *("test_compare", "test_demo", "test_onnx_file", "test_optimize", "test_versions", "test_api"),
+# server and a browser, models made with PyTorch or the import of it, a PostgreSQL server.
+_SHARED = {
+    "browser-0": ("web/test_profiles", "web/test_versions", "web/test_app", "web/test_login", "web/test_trends"),
+    "browser-1": (
+        *("web/test_projects", "web/test_benchmarks", "web/test_accessibility", "web/test_journey"),
+        "web/test_generations",
+    ),
+    "server": ("web/test_api", "web/test_api_requests", "web/test_hostile_models", "web/test_unopened"),
+    "berts": (
+        *("tests/test_transformers", "engines/test_executor", "engines/test_torch_layers"),
+        *("engines/test_torch_folders", "model/test_torch_costs"),
+    ),
+    "torch": ("engines/test_torch", "engines/test_graph_generation", "model/test_export", "tests/test_training"),
+    "stores": (
+        *("store/test_store", "store/test_opening", "store/test_exchange", "store/test_projects"),
+        *("store/test_jobs", "store/test_migrations", "store/test_concurrency"),
+    ),
+}
+# What takes minutes begins first, so that no worker works alone at the end. What computes and what mostly waits
+# begin together, so that the cores are busy and yet not crowded.
+_ORDER = (
+    *("browser-0", "browser-1", "berts", "cli/test_capacity", "cli/test_recommend", "torch", "stores"),
+    *("measure/test_capacity", "measure/test_recommend", "lab/test_recipe_search", "server"),
+    *("cli/test_compare", "cli/test_profile", "tests/test_docs", "model/test_demo", "model/test_onnx_file"),
+    *("cli/test_optimize", "lab/test_versions", "workspace/test_versions", "tests/test_api"),
 )
-_PAGES = sorted(path.stem for path in (Path(__file__).parent / "web").glob("test_*.py"))
 
 
 def _group(file: Path) -> str:
     """What a file shares with others, or the file alone."""
-    if file.parent.name == "web":
-        return f"browser-{_PAGES.index(file.stem) % _BROWSERS}"
-    return "berts" if file.stem in _BERTS else file.as_posix()
+    name = f"{file.parent.name}/{file.stem}"
+    return next((group for group, files in _SHARED.items() if name in files), name)
 
 
 class _ByGroup(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
@@ -73,15 +89,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByGroup | N
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put groups of several files first, then files that take long, then those with many tests."""
+    """Put groups and files that take long first, then files with many tests."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     sizes = collections.Counter(item.path for item in items)
-    shared = {path: _group(path) for path in sizes if _group(path) != path.as_posix()}
+    places = {name: place for place, name in enumerate(_ORDER)}
 
-    def place(item: pytest.Item) -> tuple[bool, str, bool, int, Path]:
+    def place(item: pytest.Item) -> tuple[int, int, Path]:
         path = item.path
-        return path not in shared, shared.get(path, ""), path.stem not in _LONG, -sizes[path], path
+        return places.get(_group(path), len(places)), -sizes[path], path
 
     items.sort(key=place)  # keeps the order of a file's own tests
 
