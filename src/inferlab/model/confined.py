@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_type_hints
 
-from inferlab import errors
+from inferlab import codec, errors
 from inferlab.errors import BadInput, Damaged, InferlabError
 from inferlab.files import new_folders
 from inferlab.machine import CAN_FORK
@@ -49,8 +49,8 @@ _LONGEST_TEXT = 2000
 _MOST_PROCESSES = 16
 # What every reader needs, imported before the first fork, and what some modules import only when they run.
 _FIRST = (
-    *("inferlab.codec", "inferlab.child.confinement", "inferlab.model.onnx_file", "inferlab.model.describe"),
-    "inferlab.model.structure",
+    *("inferlab.child.confinement", "inferlab.model.onnx_file"),
+    *("inferlab.model.describe", "inferlab.model.structure"),
 )
 _BESIDE = {"inferlab.model.flops.count": ("onnx.reference",)}
 _NAME_BYTES = 128
@@ -176,8 +176,6 @@ def _targets(paths: Sequence[Path]) -> Iterator[list[Path]]:
 def _call(
     function: Callable[..., Any], keywords: dict[str, Any], reads: Sequence[str], targets: list[Path]
 ) -> Any:
-    from inferlab import codec
-
     subject = _subject(keywords, reads)
     sources = [_path(keywords[name]) for name in reads if keywords[name] is not None]
     sizes = [_size(keywords[name]) for name in reads]
@@ -201,14 +199,6 @@ def _call(
         memory_bytes=memory_bytes,
         cpu_s=patience_s + 10,
     )
-    return _ask(call, patience_s, function)
-
-
-def _ask(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
-    """What a process of its own answers to a call."""
-    from inferlab import codec
-
-    subject, memory_bytes = call.subject, call.memory_bytes
     content = _exchange(codec.encode(call), call.module, patience_s, subject)
     answer = _understood(content, subject, memory_bytes)
     if not answer.error:
@@ -223,7 +213,9 @@ def _ask(call: Call, patience_s: float, function: Callable[..., Any]) -> Any:
 
 def _error(answer: Answer, subject: str, memory_bytes: int) -> InferlabError:
     if answer.error == "MemoryError":
-        return _too_large(subject, memory_bytes)
+        return BadInput(
+            f"{subject} takes more than {memory_bytes / 1e9:.1f} GB of memory to read, so it is refused."
+        )
     kind = getattr(errors, answer.error, None)
     if isinstance(kind, type) and issubclass(kind, InferlabError) and kind is not errors.GoalNotReached:
         return kind(answer.text)
@@ -232,10 +224,6 @@ def _error(answer: Answer, subject: str, memory_bytes: int) -> InferlabError:
         f"{subject} cannot be read: {answer.error}: {answer.text}. It is damaged, or inferlab does not know "
         f"something in it. {errors.keep_text(answer.details)}"
     )
-
-
-def _too_large(subject: str, memory_bytes: int) -> BadInput:
-    return BadInput(f"{subject} takes more than {memory_bytes / 1e9:.1f} GB of memory to read, so it is refused.")
 
 
 def _size(value: Any) -> int:
@@ -317,8 +305,6 @@ def _received(ours: socket.socket, end: float) -> bytes:
 
 def _understood(content: bytes, subject: str, memory_bytes: int) -> Answer:
     """The answer of a process, unless it died; the last four bytes are the server's, and say how it ended."""
-    from inferlab import codec
-
     (status,) = struct.unpack("=i", content[-4:])
     if status == 0:
         with contextlib.suppress(ValueError):
@@ -380,11 +366,9 @@ def _forget() -> None:
 
 def _after_fork() -> None:
     """A fork of ours needs a server of its own: this one ends with our parent."""
-    global _control, _lock
+    global _lock
     _lock = threading.Lock()
-    if _control is not None:
-        _control.close()
-        _control = None
+    _forget()
 
 
 if hasattr(os, "register_at_fork"):
@@ -497,8 +481,6 @@ def _die_with_server() -> None:
 
 
 def _answer(call: socket.socket) -> None:
-    from inferlab import codec
-
     with call.makefile("rb") as stream:
         (size,) = struct.unpack("=Q", stream.read(8))
         request: Call = codec.decode(stream.read(size), Call)
@@ -515,7 +497,6 @@ def _answer(call: socket.socket) -> None:
 
 def _run(request: Call) -> Answer:
     """Give everything up that the call does not need, then do what it asks for."""
-    from inferlab import codec
     from inferlab.child.confinement import confine
 
     os.chdir(request.folder)

@@ -174,6 +174,9 @@ def _set_reshapes(graph: GraphProto, batched: set[str], old: int, new: int) -> N
         graph.node.insert(0, target_node)
 
 
+# What values an integer input may have: below the rows of a table, or those that it is compared with.
+
+
 class Tracer:
     """Follows an input to where its values index a table or are compared with constants."""
 

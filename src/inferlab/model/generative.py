@@ -157,7 +157,7 @@ def _of_gguf(path: Path, source: str) -> GenerativeModel:
     kv_heads = _per_layer(file, f"{architecture}.attention.head_count_kv", layers, max(heads))
     usual = hidden // max(heads)
     key_size, value_size = number("attention.key_length", usual), number("attention.value_length", usual)
-    return _frame(
+    return _make_model(
         "gguf",
         source,
         path,
@@ -180,7 +180,7 @@ def _per_layer(file: GgufFile, key: str, layers: int, default: int) -> list[int]
     return [int(file.numbers.get(key, default))] * layers
 
 
-def _frame(
+def _make_model(
     kind: Literal["gguf", "transformers", "onnx", "ort", "onnxruntime-genai", "openvino-genai"],
     source: str,
     path: Path,
@@ -233,7 +233,7 @@ def _of_folder(folder: Path, source: str) -> GenerativeModel:
             tensor.parameters for tensor in tensors if tensor.name.removeprefix("model.").startswith("encoder.")
         ]
         encoder = _encoder(folder, config, _takes(config), sum(of_encoder), source)
-    return _frame(
+    return _make_model(
         "transformers",
         source,
         folder,
@@ -263,7 +263,7 @@ def _of_decoders(
 ) -> GenerativeModel:
     """A model whose graphs say what its cache is; a folder may have its weights for PyTorch beside them."""
     torch_weights = path.is_dir() and _has_torch_weights(path)
-    return _frame(
+    return _make_model(
         kind,
         source,
         path,
@@ -363,7 +363,7 @@ def _of_openvino_genai(folder: Path, source: str) -> GenerativeModel:
             f"{source} cannot generate: its {graph.name} keeps no keys and values. Export it for the task "
             "text-generation-with-past."
         )
-    return _frame(
+    return _make_model(
         "openvino-genai",
         source,
         folder,

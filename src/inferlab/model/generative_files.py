@@ -98,6 +98,9 @@ class StoredTensor:
     name: str = ""
 
 
+# GGUF.
+
+
 @dataclass(frozen=True, slots=True)
 class GgufFile:
     """What a file says of itself; of an array of texts only its length is read."""
@@ -255,6 +258,9 @@ def _packed(text: str) -> bytes:
     return struct.pack("<Q", len(encoded)) + encoded
 
 
+# Safetensors, and OpenVINO IR.
+
+
 @confined(reads=["path"])
 def read_safetensors(path: Path) -> list[StoredTensor]:
     """Every tensor that the header lists; each lies within the file."""
@@ -325,6 +331,9 @@ def read_ir(path: Path) -> Ir:
 def _dims(text: str) -> list[int]:
     """Sizes; those that are open, also within bounds, are -1."""
     return [int(part) if part.strip().isdecimal() else -1 for part in text.split(",") if part.strip()]
+
+
+# ONNX graphs that take their cache as inputs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,6 +471,9 @@ def _read_ort(file: Path) -> Graph:
     )
     tensors = tuple(StoredTensor(str(kind), int(count), int(size)) for kind, count, size in answer["tensors"])
     return Graph(inputs, outputs, tensors)
+
+
+# Tokenizers.
 
 
 def text_of(folder: Path, tokens: Sequence[int]) -> str:

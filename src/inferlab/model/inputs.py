@@ -307,6 +307,9 @@ def _unreadable(path: Path, problem: object) -> BadInput:
     )
 
 
+# Sound for encoders: read from a WAV file, brought to a sampling rate, turned into what a model takes.
+
+
 @dataclass(frozen=True, slots=True)
 class Clip:
     """Sound as an encoder takes it."""

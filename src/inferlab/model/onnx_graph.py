@@ -301,6 +301,9 @@ def _declared(value: ValueInfoProto) -> Tensor:
     return Tensor(dtype, tuple(dim.dim_value for dim in sizes))
 
 
+# Weights: where their bytes lie, how many there are, and how many of them are zero.
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     """A constant of the graph that holds parameters; `stored` has fewer elements than `dims` if it is sparse."""

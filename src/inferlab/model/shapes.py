@@ -395,6 +395,9 @@ def _names(inputs: Sequence[TensorSpec]) -> str:
     return ", ".join(f"'{spec.name}'" for spec in inputs) or "none"
 
 
+# Found by trying, where a model leaves more open than its batch and sequence length.
+
+
 def with_fitted_shapes(model: Model) -> Model:
     """An ONNX model with a shape for every input that leaves more open than its batch and its sequence length."""
     if any(spec.dims is None for spec in model.inputs):

@@ -257,10 +257,9 @@ def connect(url: str | None, make: bool) -> Database:
     """Connect to a database by path or URL, whatever is in it."""
     if url is None:
         path = default_path()
-        if not make:
-            return _sqlite(path, make)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if make:
+                path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(
                 f"The folder {path.parent} of the store cannot be made: {error.strerror}. Name another store "

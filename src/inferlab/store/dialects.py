@@ -18,6 +18,11 @@ from inferlab.store.database import Connection, Database
 
 # The log's index is memory that processes share, which those on other machines would not see.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")
+# Any number that no other program is likely to lock by.
+_LOCK = 0x1FE21AB
+# A colon and a name, but not the two colons of a cast.
+_NAME = re.compile(r"(?<!:):(\w+)")
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
 
 
 class SQLite(Database):
@@ -183,13 +188,6 @@ def _on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
         if target.is_relative_to(where) and len(where.parts) >= depth:
             kind, depth = filesystem, len(where.parts)
     return kind.startswith(_NETWORK)
-
-
-# Any number that no other program is likely to lock by.
-_LOCK = 0x1FE21AB
-# A colon and a name, but not the two colons of a cast.
-_NAME = re.compile(r"(?<!:):(\w+)")
-_PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
 
 
 class PostgreSQL(Database):

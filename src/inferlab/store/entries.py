@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from inferlab.codec import dumps
-from inferlab.measure.headline import ms_per_item
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Status
 from inferlab.records.generation import GenerativeModel
 
@@ -72,6 +71,8 @@ class CellEntry:
     @property
     def ms_per_item(self) -> float:
         """The number by which cells are compared; infinite where it is not known."""
+        from inferlab.measure.stats import ms_per_item  # late: with NumPy, which the history does not need
+
         time_ms = ms_per_item(self.cell.scenario, self.cell.batch_size, self.median_ms, self.items_per_sec)
         return math.inf if time_ms is None else time_ms
 

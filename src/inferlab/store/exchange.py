@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,21 @@ MOST_LINE_BYTES = 256 << 20
 _MOST_EXPANSION = 200
 _ID = re.compile(r"[a-z2-7]{10}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
+# Of a table the column that names what its rows belong to, and the table of that.
+_OWNERS = (
+    ("cell", "entry_id", "entry"),
+    ("run", "cell_row", "cell"),
+    ("entry", "project_id", "project"),
+    ("job", "project_id", "project"),
+)
 
 
 def give(connection: Connection, ids: Sequence[str]) -> Iterator[bytes]:
     """The lines of a file with these entries."""
     digest = hashlib.sha256()
-    for value in _values(connection, ids):
+    head = {"format": FORMAT, "inferlab_version": __version__, "entries": len(ids)}
+    for value in chain([head], (_exported(connection, entry_id) for entry_id in ids)):
         line = dumps(value).encode() + b"\n"
         if len(line) > MOST_LINE_BYTES:
             raise BadInput(
@@ -58,12 +68,6 @@ def give(connection: Connection, ids: Sequence[str]) -> Iterator[bytes]:
         digest.update(line)
         yield line
     yield dumps({"end": {"entries": len(ids), "sha256": digest.hexdigest()}}).encode() + b"\n"
-
-
-def _values(connection: Connection, ids: Sequence[str]) -> Iterator[dict[str, Any]]:
-    yield {"format": FORMAT, "inferlab_version": __version__, "entries": len(ids)}
-    for entry_id in ids:
-        yield _exported(connection, entry_id)
 
 
 def _exported(connection: Connection, entry_id: str) -> dict[str, Any]:
@@ -256,14 +260,7 @@ def _add(connection: Connection, value: dict[str, Any]) -> None:
             rows.refresh(connection, row["row"])
 
 
-_KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
-# Of a table the column that names what its rows belong to, and the table of that.
-_OWNERS = (
-    ("cell", "entry_id", "entry"),
-    ("run", "cell_row", "cell"),
-    ("entry", "project_id", "project"),
-    ("job", "project_id", "project"),
-)
+# Whether a store is sound: its file, its version, its references, and whether all can be read back.
 
 
 def problems(database: Database) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 
 from inferlab.codec import dumps, parse_json, plain, restored
 from inferlab.errors import NotThere
-from inferlab.measure import headline
+from inferlab.measure import stats
 from inferlab.records import Model
 from inferlab.records.generation import GenerativeModel
 from inferlab.store import rows
@@ -209,7 +209,7 @@ def _best(connection: Connection) -> dict[str, CellEntry]:
         if content not in fixed:
             fixed[content] = _scenario_and_batch(content)
         cell = fixed[content]
-        time_ms = cell and headline.ms_per_item(*cell, row["median_ms"], row["items_per_sec"])
+        time_ms = cell and stats.ms_per_item(*cell, row["median_ms"], row["items_per_sec"])
         if time_ms and time_ms < fastest.get(row["owner"], (math.inf, 0))[0]:
             fastest[row["owner"]] = time_ms, row["number"]
     if not fastest:

@@ -22,6 +22,20 @@ _SHORTEST_PREFIX = 4
 LOST = '{"code":"lost"'
 #: The columns of a cell that are derived are called so, then after their field of a `CellEntry`.
 CACHED = "cached_"
+# All but the content, which may be large.
+_TEXTS = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node", "note", "brief",
+           "labels")  # fmt: skip
+_COLUMNS = ", ".join((*_TEXTS, "project_id"))
+# What is text among what is derived of a cell.
+_ORIGIN = ("engine_version", "machine")
+_HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
+# A generation, or what was made of some, has no rows of cells; its brief lists engines and states, as JSON.
+_SAYS = "(substr(kind, 1, 10) = 'generation' AND brief LIKE :{} ESCAPE '/')"
+#: An entry belongs to the project that it was made in, or, made elsewhere, to every project of its model.
+OF_PROJECT = (
+    "(project_id = :project OR (project_id IS NULL AND model_digest = "
+    "(SELECT project.model_digest FROM project WHERE project.id = :project)))"
+)
 
 
 def stamp(time: datetime) -> str:
@@ -298,25 +312,10 @@ def _numbers(name: str, estimate: Estimate | None) -> dict[str, float | None]:
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-# All but the content, which may be large.
-_TEXTS = ("id", "created_at", "kind", "title", "model_digest", "inferlab_version", "node", "note", "brief",
-           "labels")  # fmt: skip
-_COLUMNS = ", ".join((*_TEXTS, "project_id"))
-# What is text among what is derived of a cell.
-_ORIGIN = ("engine_version", "machine")
-_HAS = "EXISTS (SELECT 1 FROM cell WHERE cell.entry_id = entry.id AND cell.{} = :{})"
-# A generation, or what was made of some, has no rows of cells; its brief lists engines and states, as JSON.
-_SAYS = "(substr(kind, 1, 10) = 'generation' AND brief LIKE :{} ESCAPE '/')"
+# The history, read without opening any run.
 
 
-#: An entry belongs to the project that it was made in, or, made elsewhere, to every project of its model.
-OF_PROJECT = (
-    "(project_id = :project OR (project_id IS NULL AND model_digest = "
-    "(SELECT project.model_digest FROM project WHERE project.id = :project)))"
-)
-
-
-def page(
+def history_page(
     connection: Connection,
     limit: int,
     before: str | None,
@@ -366,7 +365,7 @@ def page(
     return _entries(connection, rows)
 
 
-def one(connection: Connection, entry_id: str) -> Entry:
+def history_line(connection: Connection, entry_id: str) -> Entry:
     """The entry with this id, which is there."""
     query = f"SELECT {_COLUMNS} FROM entry WHERE id = :id"  # noqa: S608
     return _entries(connection, connection.rows(query, id=entry_id))[0]

@@ -244,13 +244,13 @@ class Store:
         limit = None if older_than_days is None else datetime.now(UTC) - timedelta(days=older_than_days)
         with self._database.writing() if not dry_run else self._database.reading() as connection:
             old = rows.newest_first(connection)[keep or 0 :]
-            gone = [entry_id for entry_id, created_at in old if limit is None or created_at < rows.stamp(limit)]
+            removed = [entry_id for entry_id, created_at in old if limit is None or created_at < rows.stamp(limit)]
             if not dry_run:
-                for entry_id in gone:
+                for entry_id in removed:
                     rows.remove_entry(connection, entry_id)
-        if gone and not dry_run:
+        if removed and not dry_run:
             self._database.shrink()
-        return gone
+        return removed
 
     def rebuild(self) -> int:
         """Make the cached numbers of all finished cells again; returns how many cells have some."""
@@ -318,12 +318,12 @@ class Store:
         """The newest entries, without opening their runs; `before` is the last id of the page before."""
         with self._database.reading() as connection, self._sound():
             after = None if before is None else rows.find_id(connection, before, self.name)
-            return rows.page(connection, limit, after, model, engine, status, project_id, kinds, labels)
+            return rows.history_page(connection, limit, after, model, engine, status, project_id, kinds, labels)
 
     def entry(self, entry_id: str) -> Entry:
         """One line of the history."""
         with self._database.reading() as connection, self._sound():
-            return rows.one(connection, rows.find_id(connection, entry_id, self.name))
+            return rows.history_line(connection, rows.find_id(connection, entry_id, self.name))
 
     def stamp(self) -> tuple[str, ...]:
         """Something that changes whenever an entry, a run, a project or a job comes, goes, ends or is renamed."""
@@ -386,8 +386,8 @@ def _with_names(kind: str, content: Mapping[str, Any], brief: Mapping[str, Any])
 
 
 def _add_outcomes(connection: Connection, entry_id: str, outcomes: Sequence[Outcome]) -> None:
-    there = len(rows.cells(connection, entry_id))
-    for position, outcome in enumerate(outcomes, there):
+    present = len(rows.cells(connection, entry_id))
+    for position, outcome in enumerate(outcomes, present):
         row = rows.insert_cell(connection, entry_id, position, outcome.cell, outcome.status)
         for number, run in enumerate(outcome.runs):
             rows.insert_run(connection, row, number, run)
