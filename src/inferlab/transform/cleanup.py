@@ -61,14 +61,13 @@ def _cleaned(model: Model, optimised: Path | None, hidden: Sequence[str], folder
     proto = parse_onnx(original)
     if optimised is None:
         reasons = {function.name: "the model's own functions are not cleaned up" for function in proto.functions}
-        return Copy(write(proto, original, target, "cleaned-up"), reasons)
-    cleaned = onnx.load(optimised)
-    foreign = _foreign(cleaned, proto)
-    if foreign:
+    else:
+        cleaned = onnx.load(optimised)
+        foreign = _foreign(cleaned, proto)
         reasons = dict.fromkeys(foreign, "cleaning up would need this operator, which not all engines have")
-        return Copy(write(proto, original, target, "cleaned-up"), reasons)
-    _put_back(proto, cleaned, set(hidden))
-    return Copy(write(proto, original, target, "cleaned-up"))
+        if not foreign:
+            _put_back(proto, cleaned, set(hidden))
+    return Copy(write(proto, original, target, "cleaned-up"), reasons)
 
 
 def _light(proto: ModelProto, original: Path) -> tuple[ModelProto, set[str]]:

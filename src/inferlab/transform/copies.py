@@ -126,8 +126,14 @@ def check_prunable(name: str, level: float, tensor: TensorProto | None) -> None:
 def refuse_nan(proto: ModelProto, path: Path, done: str) -> None:
     """A weight that is not a number would spread: nothing sound can be made of the model."""
     for weight in list_weights(proto):
-        if weight.type_name in FLOATS and (wrong := count_nan(stored_values(weight.stored, path.parent))):
-            raise not_a_number(weight.name, wrong, done)
+        if weight.type_name in FLOATS:
+            check_numbers(weight.name, stored_values(weight.stored, path.parent), done)
+
+
+def check_numbers(name: str, stored: Any, done: str) -> None:
+    """Refuse a weight's elements as they are stored where some are not numbers."""
+    if wrong := count_nan(stored):
+        raise not_a_number(name, wrong, done)
 
 
 def not_a_number(name: str, count: int, done: str) -> BadInput:

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from inferlab.child import protocol
-from inferlab.child.pruning import count_nan, how_many
+from inferlab.child.pruning import how_many
 from inferlab.errors import BadInput, InferlabError
 from inferlab.files import whole_file
 from inferlab.model.confined import confined
@@ -35,7 +35,6 @@ from inferlab.model.onnx_graph import (
     put_values,
     stored_values,
     tensor_bytes,
-    type_name,
 )
 from inferlab.model.shapes import resolve
 from inferlab.records import Event, Listener, Model, Shape, ignore
@@ -44,8 +43,8 @@ from inferlab.transform.channel_rules import follow
 from inferlab.transform.copies import (
     Copy,
     bring_in,
+    check_numbers,
     check_prunable,
-    not_a_number,
     save,
     staged,
     target_of,
@@ -91,8 +90,7 @@ def prune(model: Model, levels: Mapping[str, float], folder: Path, pattern: str 
             copies = _copied(data, folder, stack)
             for name, tensor, level in chosen:
                 stored = np.array(stored_values(tensor, original.parent))
-                if wrong := count_nan(stored):
-                    raise not_a_number(name, wrong, "pruned")
+                check_numbers(name, stored, "pruned")
                 if pattern == "unstructured":
                     stored[mask(stored, level, pattern)] = 0
                 else:
@@ -266,7 +264,9 @@ def _write_shrunk(
     original = Path(model.path)
     proto = _loaded(original)
     followed = follow(proto, dict(known))
-    _refuse(followed, levels)
+    for name, level in levels.items():
+        check_prunable(name, level, followed.stored.get(name))
+        check_numbers(name, stored_values(followed.stored[name], original.parent), "pruned")
     keep, left_alone = _choose(followed, levels)
     if keep and not model.random:
         _mask(followed, keep)
@@ -307,18 +307,6 @@ def _known_shapes(
         if number in seen and len(outputs) == len(seen[number].outputs):
             known.update(zip(outputs, (tensor.shape for tensor in seen[number].outputs), strict=True))
     return known, all(known.get(name) is not None for node in graph.node for name in node.output if name)
-
-
-def _refuse(followed: ChannelTrace, levels: Mapping[str, float]) -> None:
-    for name, level in levels.items():
-        check_prunable(name, level, followed.stored.get(name))
-        if wrong := _count_nan(followed.stored[name]):
-            raise not_a_number(name, wrong, "pruned")
-
-
-def _count_nan(tensor: TensorProto) -> int:
-    array = numpy_helper.to_array(tensor)
-    return count_nan(array.view(np.uint16) if type_name(tensor.data_type) == "BFLOAT16" else array)
 
 
 def _choose(followed: ChannelTrace, levels: Mapping[str, float]) -> tuple[dict[int, Array], dict[str, str]]:
