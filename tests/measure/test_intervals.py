@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.special import stdtrit
 
 from inferlab.measure import intervals
 from inferlab.measure.intervals import across, quantile
@@ -72,9 +71,9 @@ def test_students_interval_scales_with_its_values(values: list[float], factor: f
 
 def test_welchs_interval_agrees_with_scipy() -> None:
     a, b = [1.0, 1.1, 1.3, 0.9], [2.0, 2.6, 1.7]
-    expected = stats.ttest_ind(np.log(b), np.log(a), equal_var=False).confidence_interval(0.98)
+    expected = scipy.stats.ttest_ind(np.log(b), np.log(a), equal_var=False).confidence_interval(0.98)
     estimate = intervals.welch(a, b)
-    assert estimate.value == pytest.approx(stats.gmean(b) / stats.gmean(a))
+    assert estimate.value == pytest.approx(scipy.stats.gmean(b) / scipy.stats.gmean(a))
     assert (estimate.low, estimate.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
     assert (estimate.level, estimate.method) == (0.98, "welch")
 
@@ -114,7 +113,7 @@ def test_the_moderated_interval_takes_the_prior_for_pairs_measured_before() -> N
     log_ratios = [0.01, 0.03, 0.02]
     estimate = intervals.moderated(log_ratios, 0.98, PRIOR)
     # A variance of 0.02² with two degrees of freedom and one of 0.01² with two: 0.00025, with four.
-    half_width = stats.t.ppf(0.99, 4) * math.sqrt(0.00025 / 3)
+    half_width = scipy.stats.t.ppf(0.99, 4) * math.sqrt(0.00025 / 3)
     assert estimate.value == pytest.approx(math.exp(0.02))
     assert (estimate.low, estimate.high) == pytest.approx(
         (math.exp(0.02 - half_width), math.exp(0.02 + half_width))
@@ -125,7 +124,7 @@ def test_the_moderated_interval_takes_the_prior_for_pairs_measured_before() -> N
 def test_pairs_of_unlike_precision_count_by_their_weights() -> None:
     estimate = intervals.moderated([0.04, 0.0], 0.98, SpreadPrior(0.01, 2.0), [0.5, 1.5])
     # Around 0.01: 0.5 * 0.03² + 1.5 * 0.01², and 2 * 0.01² of the prior, with three degrees of freedom.
-    half_width = stats.t.ppf(0.99, 3) * math.sqrt(0.0008 / 3 / 2)
+    half_width = scipy.stats.t.ppf(0.99, 3) * math.sqrt(0.0008 / 3 / 2)
     assert estimate.value == pytest.approx(math.exp(0.01))
     assert estimate.high == pytest.approx(math.exp(0.01 + half_width))
 
@@ -140,7 +139,7 @@ def test_the_interval_of_pairs_of_unlike_precision_covers_the_truth() -> None:
 def test_without_freedom_the_prior_leaves_students_interval() -> None:
     log_ratios = [0.01 * i**2 for i in range(6)]
     estimate = intervals.moderated(log_ratios, 0.98, SpreadPrior(0.5, 0.0))
-    low, high = stats.t.interval(0.98, 5, np.mean(log_ratios), stats.sem(log_ratios))
+    low, high = scipy.stats.t.interval(0.98, 5, np.mean(log_ratios), scipy.stats.sem(log_ratios))
     assert (estimate.low, estimate.high) == pytest.approx((math.exp(low), math.exp(high)))
 
 
@@ -255,7 +254,7 @@ def test_precise_enough_means_that_the_watched_interval_is_within_the_precision(
     values = [1.0, 1.01, 0.99, 1.02, 1.0]
     half_width = intervals.relative_half_width(intervals.watched(values))
     assert half_width is not None
-    assert half_width == pytest.approx(stats.t.ppf(0.985, 4) * stats.sem(np.log(values)))
+    assert half_width == pytest.approx(scipy.stats.t.ppf(0.985, 4) * scipy.stats.sem(np.log(values)))
     assert intervals.precise_enough(values, half_width + 1e-9)
     assert not intervals.precise_enough(values, half_width - 1e-9)
     assert intervals.watched(values).level == 0.95
@@ -354,7 +353,7 @@ def test_an_interval_leaves_a_value_open_that_it_holds(
 @pytest.mark.parametrize("freedom", [1, 1.01, 1.5, 2, 2.7, 4, 9, 19.3, 100, 1000, 10_000])
 def test_the_quantile_is_that_of_scipy(freedom: float) -> None:
     for p in (0.9, 0.95, 0.975, 0.985, 0.99, 0.9975, 0.9999):
-        assert quantile(freedom, p) == pytest.approx(float(stdtrit(freedom, p)), rel=1e-10)
+        assert quantile(freedom, p) == pytest.approx(float(scipy.special.stdtrit(freedom, p)), rel=1e-10)
 
 
 #: Student's t of 95 % with 2 degrees of freedom.
