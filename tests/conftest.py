@@ -64,8 +64,12 @@ _SHARED = {
 _ORDER = (
     *("browser-0", "browser-1", "berts", "cli/test_capacity", "cli/test_recommend", "torch", "stores"),
     *("measure/test_capacity", "measure/test_recommend", "lab/test_recipe_search", "server"),
-    *("cli/test_compare", "cli/test_profile", "tests/test_docs", "model/test_demo", "model/test_onnx_file"),
-    *("cli/test_optimize", "lab/test_versions", "workspace/test_versions", "tests/test_api"),
+    *("cli/test_compare", "cli/test_profile", "cli/test_bisect", "engines/test_environments", "tests/test_docs"),
+    *("model/test_demo", "model/test_onnx_file", "security/test_fuzz_onnx", "cli/test_releases"),
+    *("cli/test_optimize", "lab/test_versions", "workspace/test_versions", "cli/test_gate", "tests/test_api"),
+    *("engines/test_mnn", "engines/test_deepsparse", "engines/test_generation", "engines/test_genai_folders"),
+    *("engines/test_generation_faults", "measure/test_paired", "web/test_runner", "web/test_limits"),
+    "cli/test_doctor",
 )
 
 
