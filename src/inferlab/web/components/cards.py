@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import describe, node_name, vector_width
-from inferlab.records import Plan
 from inferlab.records.generation import GenerationPlan
 from inferlab.store.entries import BENCHMARK, Entry, QueuedJob
 from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
@@ -36,8 +35,8 @@ _MOST_SAMPLES = 8_000_000
 # Beside a speed-up and three more numbers.
 _TALL = 350
 _INSTRUCTIONS = "Instruction set"
-#: What the head of a generation says, by the name of what it is in a brief.
-_GENERATION_FACTS = {
+#: What the head of a card says of what varied, by its name in a brief; prompts and tokens of generations only.
+_VARIED = {
     "prompt_tokens": "Prompt",
     "new_tokens": "New tokens",
     "depth": "Depth",
@@ -195,45 +194,49 @@ def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:
 
 
 def _of_entry(workspace: Workspace, entry: Entry, job: QueuedJob | None, names: _Names) -> CardView:
+    brief, cells, name = entry.brief, [cell.cell for cell in entry.cells], given_name(entry)
+    here = entry.node in (platform.node(), node_name())
+    machine = ", ".join(dict.fromkeys(filter(None, map(machine_of, cells)))) or ("" if here else entry.node)
     if entry.kind == GENERATION or entry.kind in MADE_OF_GENERATIONS:
-        return _of_generation(entry, job)
-    cells = [cell.cell for cell in entry.cells]
-    here = entry.node in (platform.node(), node_name())
-    facts = {
-        # The arms of a comparison say it themselves.
-        "Version": names.by_digest.get(entry.model_digest, "") if entry.kind == BENCHMARK else "",
-        "Engine": _engine_fact(entry, [cell.engine for cell in cells]),
-        "Scenario": _scenarios([cell.scenario for cell in cells]),
-        "Batch size": _numbers(cell.batch_size for cell in cells),
-        "Core count": _numbers(cell.num_cores for cell in cells),
-        _INSTRUCTIONS: _instructions_here() if here and cells else "",
-        "Machine": ", ".join(dict.fromkeys(filter(None, map(machine_of, cells)))) or ("" if here else entry.node),
-    }
+        engines = _of_kind(entry.kind, " vs ".join(map(title, brief.get("engine", ()))) or entry.title)
+        facts = _facts({key: brief.get(key, ()) for key in _VARIED}, engine=engines if name else "")
+    else:
+        engines = _title(workspace, entry, names)
+        facts = _facts(
+            {key: [getattr(cell, key) for cell in cells] for key in ("batch_size", "num_cores")},
+            # The arms of a comparison say it themselves.
+            version=names.by_digest.get(entry.model_digest, "") if entry.kind == BENCHMARK else "",
+            engine=_engine_fact(entry, [cell.engine for cell in cells]),
+            scenarios=[cell.scenario for cell in cells],
+            instructions=bool(here and cells),
+        )
     key = job.id if job else entry.id
-    return CardView(key, entry.created_at, _title(workspace, entry, names), facts, entry, job)
+    return CardView(key, entry.created_at, name or engines, {**facts, "Machine": machine}, entry, job)
 
 
-def _of_generation(entry: Entry, job: QueuedJob | None) -> CardView:
-    brief, name = entry.brief, given_name(entry)
-    here = entry.node in (platform.node(), node_name())
-    engines = " vs ".join(map(title, brief.get("engine", ()))) or entry.title
-    if entry.kind in MADE_OF_GENERATIONS:
-        engines = f"{NOUNS[entry.kind]}: {engines}"
-    facts = {
-        "Engine": engines if name else "",
-        **_generation_facts({key: brief.get(key, ()) for key in _GENERATION_FACTS}),
-        "Machine": "" if here else entry.node,
-    }
-    return CardView(job.id if job else entry.id, entry.created_at, name or engines, facts, entry, job)
+def _of_kind(kind: str, engines: str) -> str:
+    """What a card of a model that generates is called."""
+    return f"{NOUNS[kind]}: {engines}" if kind in MADE_OF_GENERATIONS else engines
 
 
-def _generation_facts(values: Mapping[str, Iterable[int | None]]) -> dict[str, str]:
-    return {label: _numbers(values[name], "all") for name, label in _GENERATION_FACTS.items()}
-
-
-def _instructions_here() -> str:
-    """The instruction set, as far as it is known without opening the entry: that of this machine."""
-    return vector_width(describe().instruction_sets).upper()
+def _facts(
+    varied: Mapping[str, Iterable[int | None]],
+    *,
+    version: str = "",
+    engine: str = "",
+    scenarios: Sequence[str] = (),
+    instructions: bool = True,
+) -> dict[str, str]:
+    """What the head of a card says; what is empty is not said. `varied` are values by their name in `_VARIED`."""
+    generates = "prompt_tokens" in varied
+    unset = {} if generates else {"batch_size": "the model's"}
+    numbers = {_VARIED[name]: _numbers(values, unset.get(name, "all")) for name, values in varied.items()}
+    facts = {"Version": version, "Engine": engine, "Scenario": _scenarios(scenarios), **numbers}
+    if generates:
+        return facts
+    # As far as it is known without opening the entry: that of this machine.
+    known = vector_width(describe().instruction_sets).upper() if instructions else ""
+    return {**facts, _INSTRUCTIONS: known}
 
 
 def _engine_fact(entry: Entry, engines: Sequence[str]) -> str:
@@ -244,8 +247,6 @@ def _engine_fact(entry: Entry, engines: Sequence[str]) -> str:
 
 
 def _title(workspace: Workspace, entry: Entry, names: _Names) -> str:
-    if name := given_name(entry):
-        return name
     if entry.kind in WITHOUT_CELLS:
         return NOUNS[entry.kind]
     labels = entry.brief.get("labels")
@@ -253,13 +254,14 @@ def _title(workspace: Workspace, entry: Entry, names: _Names) -> str:
         # The card shows B, which is compared with A.
         own = names.original
         return f"{side(labels[1], own)} vs {side(labels[0], own)}" if labels else entry.title
-    engines = _engines(entry)
-    other = _entry(workspace, entry.brief.get("against"))
-    return f"{engines} vs {reference_to(other)}" if other else engines
+    engines = " vs ".join(dict.fromkeys(title(cell.cell.engine) for cell in entry.cells)) or entry.title
+    return engines + _against(workspace, entry.brief.get("against"))
 
 
-def _engines(entry: Entry) -> str:
-    return " vs ".join(dict.fromkeys(title(cell.cell.engine) for cell in entry.cells)) or entry.title
+def _against(workspace: Workspace, entry_id: str | None) -> str:
+    """What a benchmark is compared with, where that is still there."""
+    other = _entry(workspace, entry_id)
+    return f" vs {reference_to(other)}" if other else ""
 
 
 def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
@@ -267,37 +269,27 @@ def _of_job(workspace: Workspace, job: QueuedJob, names: _Names) -> CardView:
         request = requests.request_of(job)
     except InferlabError:
         return CardView(job.id, job.created_at, job.kind.capitalize(), {}, None, job)
+    plans = plans_of(request)
+    name = " vs ".join(dict.fromkeys(title(engine) for plan in plans for engine in plan.engines))
+    plan = plans[-1]
+    if isinstance(plan, GenerationPlan):
+        varied = {
+            "prompt_tokens": plan.prompt_tokens,
+            "new_tokens": plan.new_tokens,
+            "depth": plan.depths,
+            "batch_size": plan.batch_sizes,
+            "num_cores": plan.num_cores,
+        }
+        return CardView(job.id, job.created_at, _of_kind(job.kind, name), _facts(varied), None, job)
+    version, engine = names.by_path.get(plan.model, ""), ""
     if isinstance(request, ComparisonRequest):
         name = f"{title(request.labels[1])} vs {title(request.labels[0])}"
-        facts = _planned(request.b) | {"Engine": _only_engine([*request.a.engines, *request.b.engines])}
-        return CardView(job.id, job.created_at, name, facts, None, job)
-    generating = [plan for plan in plans_of(request) if isinstance(plan, GenerationPlan)]
-    if generating:
-        plan = generating[0]
-        values = {"prompt_tokens": plan.prompt_tokens, "new_tokens": plan.new_tokens, "depth": plan.depths}
-        values |= {"batch_size": plan.batch_sizes, "num_cores": plan.num_cores}  # type: ignore[dict-item]
-        engines = dict.fromkeys(engine for each in generating for engine in each.engines)
-        name = " vs ".join(map(title, engines))
-        name = f"{NOUNS[job.kind]}: {name}" if job.kind in MADE_OF_GENERATIONS else name
-        return CardView(job.id, job.created_at, name, _generation_facts(values), None, job)
-    assert isinstance(request, BenchmarkRequest)
-    other = _entry(workspace, request.against)
-    against = f" vs {reference_to(other)}" if other else ""
-    facts = _planned(request.plan) | {"Version": names.by_path.get(request.plan.model, "")}
-    return CardView(
-        job.id, job.created_at, " vs ".join(map(title, request.plan.engines)) + against, facts, None, job
-    )
-
-
-def _planned(plan: Plan) -> dict[str, str]:
-    return {
-        "Version": "",
-        "Engine": "",
-        "Scenario": _scenarios(plan.scenarios),
-        "Batch size": _numbers(plan.batch_sizes, "the model's"),
-        "Core count": _numbers(plan.num_cores, "all"),
-        _INSTRUCTIONS: _instructions_here(),
-    }
+        version, engine = "", _only_engine([*request.a.engines, *request.b.engines])
+    elif isinstance(request, BenchmarkRequest):
+        name += _against(workspace, request.against)
+    varied_cells = {"batch_size": plan.batch_sizes, "num_cores": plan.num_cores}
+    facts = _facts(varied_cells, version=version, engine=engine, scenarios=plan.scenarios)
+    return CardView(job.id, job.created_at, name, facts, None, job)
 
 
 def _only_engine(engines: Sequence[str]) -> str:
