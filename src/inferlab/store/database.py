@@ -33,7 +33,9 @@ MIGRATIONS = ("v0001_entries", "v0002_wrong", "v0003_projects", "v0004_labels")
 SCHEMA_VERSION = len(MIGRATIONS)
 #: As alembic wrote it, which made the first three versions: the number as text of four digits in `version_num`.
 VERSION_TABLE = "inferlab_version"
-TABLES = frozenset({"entry", "cell", "run", "project", "job"})
+#: The tables, each with the column that tells its rows apart.
+KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
+TABLES = frozenset(KEYS)
 #: How long a writer waits for another before it gives up.
 BUSY_S = 30.0
 Row = dict[str, Any]
@@ -186,6 +188,13 @@ def insert(connection: Connection, table: str, values: Row) -> None:
     """Insert a row."""
     names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
     connection.rows(f"INSERT INTO {table} ({names}) VALUES ({marks})", **values)  # noqa: S608
+
+
+def update(connection: Connection, table: str, key: str | int, /, **values: Any) -> None:
+    """Change the row with this key, if it is there."""
+    changes = ", ".join(f"{name} = :{name}" for name in values)
+    query = f"UPDATE {table} SET {changes} WHERE {table}.{KEYS[table]} = :its_key"  # noqa: S608
+    connection.rows(query, its_key=key, **values)
 
 
 def among(name: str, members: Sequence[Any]) -> tuple[str, dict[str, Any]]:

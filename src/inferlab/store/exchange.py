@@ -24,7 +24,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.records.generation import GenerationSweep
 from inferlab.store import rows
-from inferlab.store.database import SCHEMA_VERSION, TABLES, VERSION_TABLE, Connection, Database, Row, insert
+from inferlab.store.database import KEYS, SCHEMA_VERSION, TABLES, VERSION_TABLE, Connection, Database, Row, insert
 from inferlab.store.entries import BENCHMARK, PRECEDENCE, brief_of, digest_of
 from inferlab.store.formats import GENERATION_RUNS
 from inferlab.store.rows import moment, read_labels
@@ -44,7 +44,6 @@ MOST_LINE_BYTES = 256 << 20
 _MOST_EXPANSION = 200
 _ID = re.compile(r"[a-z2-7]{10}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-_KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
 # Of a table the column that names what its rows belong to, and the table of that.
 _OWNERS = (
     ("cell", "entry_id", "entry"),
@@ -289,15 +288,15 @@ def _orphans(connection: Connection) -> Iterator[str]:
     """What belongs to something that is not there."""
     for table, column, owner in _OWNERS:
         query = (
-            f"SELECT {table}.{_KEYS[table]} AS name FROM {table} WHERE {column} IS NOT NULL "  # noqa: S608
-            f"AND {column} NOT IN (SELECT {owner}.{_KEYS[owner]} FROM {owner})"
+            f"SELECT {table}.{KEYS[table]} AS name FROM {table} WHERE {column} IS NOT NULL "  # noqa: S608
+            f"AND {column} NOT IN (SELECT {owner}.{KEYS[owner]} FROM {owner})"
         )
         for row in connection.rows(query):
             yield f"{table} of a missing {owner}: {table} {row['name']}"
 
 
 def _unreadable(connection: Connection, table: str, check: Callable[[Row], None]) -> Iterator[str]:
-    key = _KEYS[table]
+    key = KEYS[table]
     for name in [row["name"] for row in connection.rows(f"SELECT {table}.{key} AS name FROM {table}")]:  # noqa: S608
         # One by one: the samples of all runs together may be more than the memory holds.
         try:

@@ -10,7 +10,7 @@ from inferlab.codec import dumps, parse_json
 from inferlab.errors import Conflict, NotThere
 from inferlab.machine import node_name
 from inferlab.store import rows
-from inferlab.store.database import Connection, Database, Row, among, insert
+from inferlab.store.database import Connection, Database, Row, among, insert, update
 from inferlab.store.entries import ALIVE, RESUMABLE, JobKind, JobStatus, QueuedJob
 
 # All but the log, which may be long.
@@ -69,9 +69,9 @@ class Jobs:
         with self._database.writing() as connection:
             job = _locked(connection, job_id)
             if job.status == "queued":
-                _set(connection, job_id, status="cancelled", ended_at=rows.now(), cancel=True)
+                update(connection, "job", job_id, status="cancelled", ended_at=rows.now(), cancel=True)
             elif job.status == "running":
-                _set(connection, job_id, cancel=True)
+                update(connection, "job", job_id, cancel=True)
             return _get_job(connection, job_id)
 
     def resume(self, job_id: str) -> QueuedJob:
@@ -81,7 +81,7 @@ class Jobs:
             if job.status not in RESUMABLE:
                 raise Conflict(f"This job is {job.status}: only one that was cut off can go on.")
             fresh: Row = {"status": "queued", "queued_at": rows.now(), "ended_at": None, "cancel": False}
-            _set(connection, job_id, **fresh, stage="", fraction=None, left_s=None, failure="")
+            update(connection, "job", job_id, **fresh, stage="", fraction=None, left_s=None, failure="")
             return _get_job(connection, job_id)
 
     def remove(self, job_id: str) -> None:
@@ -133,7 +133,7 @@ class Jobs:
             if not waiting:
                 return None
             job_id = waiting[0]["id"]
-            _set(connection, job_id, status="running", started_at=rows.now(), cancel=False)
+            update(connection, "job", job_id, status="running", started_at=rows.now(), cancel=False)
             return _get_job(connection, job_id)
 
     def report(self, job_id: str, progress: Progress, log: str | None = None) -> bool:
@@ -146,7 +146,7 @@ class Jobs:
             }
             if log is not None:
                 values["log"] = rows.safe(log[-_LONGEST_LOG:])
-            _set(connection, job_id, **values)
+            update(connection, "job", job_id, **values)
             rows_of_job = connection.rows("SELECT cancel FROM job WHERE id = :id", id=job_id)
         # One that is gone, with its project, shall end too.
         return not rows_of_job or bool(rows_of_job[0]["cancel"])
@@ -154,14 +154,14 @@ class Jobs:
     def belongs(self, job_id: str, entry_id: str) -> None:
         """Say which entry a job makes."""
         with self._database.writing() as connection:
-            _set(connection, job_id, entry_id=entry_id)
+            update(connection, "job", job_id, entry_id=entry_id)
 
     def end(self, job_id: str, status: JobStatus, failure: str = "") -> None:
         """Say what became of a job."""
         with self._database.writing() as connection:
             values: Row = {"fraction": 1.0} if status == "done" else {}
             values |= {"ended_at": rows.now(), "left_s": None, "failure": rows.safe(failure)}
-            _set(connection, job_id, status=status, **values)
+            update(connection, "job", job_id, status=status, **values)
 
     def interrupt_running(self) -> int:
         """Nobody works on what counts as running here: it was interrupted; returns how many that were."""
@@ -169,18 +169,13 @@ class Jobs:
             query = "SELECT id FROM job WHERE status = 'running' AND node = :node"
             running = connection.rows(query, node=rows.safe(node_name()))
             for row in running:
-                _set(connection, row["id"], status="interrupted", ended_at=rows.now(), left_s=None)
+                update(connection, "job", row["id"], status="interrupted", ended_at=rows.now(), left_s=None)
         return len(running)
 
     def _listed(self, condition: str, values: Mapping[str, Any]) -> list[QueuedJob]:
         with self._database.reading() as connection:
             query = f"SELECT {_COLUMNS} FROM job WHERE {condition}"  # noqa: S608
             return [_job(row) for row in connection.rows(query, **values)]
-
-
-def _set(connection: Connection, job_id: str, **values: Any) -> None:
-    changes = ", ".join(f"{name} = :{name}" for name in values)
-    connection.rows(f"UPDATE job SET {changes} WHERE id = :id", id=job_id, **values)  # noqa: S608
 
 
 def _locked(connection: Connection, job_id: str) -> QueuedJob:

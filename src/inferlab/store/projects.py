@@ -10,9 +10,9 @@ from inferlab.measure import stats
 from inferlab.records import Model
 from inferlab.records.generation import GenerativeModel
 from inferlab.store import rows
-from inferlab.store.database import Connection, Database, Row, among, insert
+from inferlab.store.database import Connection, Database, Row, insert, update
 from inferlab.store.entries import BENCHMARK, CellEntry, Project, ProjectLine
-from inferlab.store.rows import OF_PROJECT, cell_entry
+from inferlab.store.rows import OF_PROJECT, cell_entry, counted_cells
 
 # As OF_PROJECT, for all projects at once: the id of a project, or the digest of a model, which may be several's.
 # Joining by either of them would read all entries once for each project.
@@ -63,14 +63,14 @@ class Projects:
         with self._database.writing() as connection:
             before = self._get(connection, project_id)
             shapes = before.input_shapes if input_shapes is None else input_shapes
-            connection.rows(
-                "UPDATE project SET name = :name, description = :description, content = :content, "
-                "changed_at = :now WHERE id = :id",
-                id=project_id,
+            update(
+                connection,
+                "project",
+                project_id,
                 name=rows.safe(name),
                 description=rows.safe(description),
                 content=_content(before.model, shapes, before.generative),
-                now=rows.now(),
+                changed_at=rows.now(),
             )
             return self._get(connection, project_id)
 
@@ -87,9 +87,7 @@ class Projects:
         """Let an entry belong to a project."""
         with self._database.writing() as connection:
             self._get(connection, project_id)
-            connection.rows(
-                "UPDATE entry SET project_id = :project WHERE id = :id", id=entry_id, project=project_id
-            )
+            update(connection, "entry", entry_id, project_id=project_id)
 
     def belongs(self, project_id: str, entry_id: str) -> bool:
         """Whether an entry is one of a project's."""
@@ -215,10 +213,7 @@ def _best(connection: Connection) -> dict[str, CellEntry]:
     if not fastest:
         return {}
     owners = {number: owner for owner, (_, number) in fastest.items()}
-    condition, values = among("cell.row", list(owners))
-    runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
-    query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition}"  # noqa: S608
-    return {owners[row["row"]]: cell_entry(row) for row in connection.rows(query, **values)}
+    return {owners[row["row"]]: cell_entry(row) for row in counted_cells(connection, "cell.row", list(owners))}
 
 
 def _best_tpot_ms(connection: Connection) -> dict[str, float]:

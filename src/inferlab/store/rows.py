@@ -10,7 +10,7 @@ from typing import Any
 from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.records import Cell, Estimate, Failure, Machine, Run, Status
-from inferlab.store.database import Connection, Row, among, insert
+from inferlab.store.database import Connection, Row, among, insert, update
 from inferlab.store.entries import PRECEDENCE, CellEntry, Content, Entry, brief_of, digest_of
 from inferlab.version import __version__
 
@@ -285,8 +285,7 @@ def refresh_origins(connection: Connection) -> None:
 
 
 def _update_cached(connection: Connection, cell_row: int, values: Mapping[str, Any]) -> None:
-    changes = ", ".join(f"{CACHED}{name} = :{name}" for name in values)
-    connection.rows(f"UPDATE cell SET {changes} WHERE cell.row = :row", row=cell_row, **values)  # noqa: S608
+    update(connection, "cell", cell_row, **{f"{CACHED}{name}": value for name, value in values.items()})
 
 
 def refresh_briefs(connection: Connection) -> None:
@@ -299,12 +298,8 @@ def refresh_briefs(connection: Connection) -> None:
         except (ValueError, TypeError, RecursionError):
             content = None
         if isinstance(content, dict):  # else it is damaged, and whoever opens it is told
-            connection.rows(
-                "UPDATE entry SET brief = :brief, model_digest = :digest WHERE id = :id",
-                id=row["id"],
-                brief=brief_of(entry["kind"], content),
-                digest=entry["model_digest"] or digest_of(content),
-            )
+            digest = entry["model_digest"] or digest_of(content)
+            update(connection, "entry", row["id"], brief=brief_of(entry["kind"], content), model_digest=digest)
 
 
 def _numbers(name: str, estimate: Estimate | None) -> dict[str, float | None]:
@@ -396,14 +391,17 @@ def _literal(text: str) -> str:
 
 def _cells(connection: Connection, entry_ids: list[str]) -> dict[str, list[CellEntry]]:
     cells: dict[str, list[CellEntry]] = defaultdict(list)
-    if not entry_ids:
-        return cells
-    condition, values = among("entry_id", entry_ids)
-    runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
-    query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition} ORDER BY entry_id, position"  # noqa: S608
-    for row in connection.rows(query, **values):
+    for row in counted_cells(connection, "entry_id", entry_ids) if entry_ids else ():
         cells[row["entry_id"]].append(cell_entry(row))
     return cells
+
+
+def counted_cells(connection: Connection, column: str, members: Sequence[Any]) -> list[Row]:
+    """The cells with one of these in a column, each with the number of its runs, in the order of their plans."""
+    condition, values = among(column, members)
+    runs = "SELECT count(*) FROM run WHERE run.cell_row = cell.row"
+    query = f"SELECT cell.*, ({runs}) AS runs FROM cell WHERE {condition} ORDER BY entry_id, position"  # noqa: S608
+    return connection.rows(query, **values)
 
 
 def cell_entry(row: Row) -> CellEntry:

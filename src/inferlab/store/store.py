@@ -13,7 +13,7 @@ from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Benchmark, Cell, Failure, Model, Outcome, Plan, Run, Status
 from inferlab.store import rows
-from inferlab.store.database import Connection, Database, Row
+from inferlab.store.database import Connection, Database, Row, update
 from inferlab.store.entries import BENCHMARK, Document, Entry, Heading, Stored, brief_of, digest_of
 
 if TYPE_CHECKING:
@@ -112,12 +112,8 @@ class Store:
         """
         with self._database.writing() as connection:
             row = rows.cell_row(connection, benchmark_id, cell_id)
-            connection.rows(
-                "UPDATE cell SET status = :status, failure = :failure WHERE cell.row = :row",
-                row=row,
-                status=status,
-                failure=None if failure is None else dumps(failure),
-            )
+            stored_failure = None if failure is None else dumps(failure)
+            update(connection, "cell", row, status=status, failure=stored_failure)
             if outcome is None:
                 rows.refresh(connection, row)
             else:
@@ -134,9 +130,7 @@ class Store:
                 lost = (cell["failure"] or "").startswith(rows.LOST)
                 if cell["status"] in ("cancelled", "pending") or lost:
                     rows.drop_cut_runs(connection, cell["row"])
-                    connection.rows(
-                        "UPDATE cell SET status = 'pending', failure = NULL WHERE cell.row = :row", row=cell["row"]
-                    )
+                    update(connection, "cell", cell["row"], status="pending", failure=None)
         return full_id
 
     def last_unfinished(self) -> str | None:
@@ -184,13 +178,9 @@ class Store:
             if before["kind"] == BENCHMARK:
                 raise InferlabError("A benchmark is saved run by run, not as a document.")
             content = _with_names(before["kind"], content, parse_json(before["brief"] or "{}"))
-            connection.rows(
-                "UPDATE entry SET content = :content, brief = :brief, model_digest = :digest WHERE id = :id",
-                id=full_id,
-                content=dumps(content),
-                brief=brief_of(before["kind"], content),
-                digest=digest_of(content),
-            )
+            brief = brief_of(before["kind"], content)
+            digest = digest_of(content)
+            update(connection, "entry", full_id, content=dumps(content), brief=brief, model_digest=digest)
             if keep is not None:
                 connection.rows(
                     "DELETE FROM cell WHERE entry_id = :id AND position >= :keep", id=full_id, keep=keep
@@ -201,7 +191,7 @@ class Store:
         """Write a note beside an entry, in place of the one it had."""
         with self._database.writing() as connection:
             full_id = rows.find_id(connection, entry_id, self.name)
-            connection.rows("UPDATE entry SET note = :note WHERE id = :id", id=full_id, note=rows.safe(text))
+            update(connection, "entry", full_id, note=rows.safe(text))
 
     def rename(self, entry_id: str, name: str) -> None:
         """Call an entry something else; the projects that show it are changed by that."""
@@ -210,12 +200,7 @@ class Store:
             (row,) = connection.rows("SELECT kind, content FROM entry WHERE id = :id", id=full_id)
             named = {"name": rows.safe(name)}
             content = _with_names(row["kind"], parse_json(row["content"]), dict.fromkeys(_PARTS, named) | named)
-            connection.rows(
-                "UPDATE entry SET content = :content, brief = :brief WHERE id = :id",
-                id=full_id,
-                content=dumps(content),
-                brief=brief_of(row["kind"], content),
-            )
+            update(connection, "entry", full_id, content=dumps(content), brief=brief_of(row["kind"], content))
             connection.rows(
                 "UPDATE project SET changed_at = :now WHERE id = (SELECT project_id FROM entry WHERE id = :id) OR "
                 "model_digest = (SELECT model_digest FROM entry WHERE id = :id AND project_id IS NULL)",
