@@ -13,17 +13,12 @@ from inferlab.errors import BadInput
 
 def cache_folder() -> Path:
     """The folder for what can be made again: demo models, downloads, references, engine environments."""
-    if own := os.environ.get("INFERLAB_CACHE"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "inferlab"
+    return _named("INFERLAB_CACHE") or _home("XDG_CACHE_HOME", ".cache")
 
 
 def models_folder() -> Path:
     """The folder for models that were uploaded, which cannot be made again."""
-    if own := os.environ.get("INFERLAB_MODELS"):
-        return Path(own)
-    return _data_folder() / "models"
+    return _named("INFERLAB_MODELS") or _data_folder() / "models"
 
 
 def versions_folder() -> Path:
@@ -36,17 +31,21 @@ def token_file() -> Path:
     return _data_folder() / "token"
 
 
-def _data_folder() -> Path:
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "inferlab"
-
-
 def config_file() -> Path:
     """The user's configuration file, whether or not it exists."""
-    if own := os.environ.get("INFERLAB_CONFIG"):
-        return Path(own)
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "inferlab" / "config.toml"
+    return _named("INFERLAB_CONFIG") or _home("XDG_CONFIG_HOME", ".config") / "config.toml"
+
+
+def _data_folder() -> Path:
+    return _home("XDG_DATA_HOME", ".local/share")
+
+
+def _named(variable: str) -> Path | None:
+    return Path(os.environ[variable]) if os.environ.get(variable) else None
+
+
+def _home(variable: str, usual: str) -> Path:
+    return Path(os.environ.get(variable) or Path.home() / usual) / "inferlab"
 
 
 #: `off` leaves engines and readers of models unconfined.
