@@ -9,8 +9,7 @@ from inferlab.lab import read_model
 from inferlab.measure.cells import jobs
 from inferlab.model.flops.count import costs
 from inferlab.profiling.join import read_layers
-from inferlab.profiling.passes import measure_passes
-from inferlab.profiling.performance import measure
+from inferlab.profiling.performance import measure, measure_passes
 from inferlab.records import Plan, ignore
 
 MODELS = ("demo:mobilenet_v2", "demo:resnet50", "demo:bert_3layer")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from inferlab.errors import EngineFailed
-from inferlab.optimizing.attempts import SearchSpace
-from inferlab.optimizing.search import BuiltCopy, SearchState, Speed, search
+from inferlab.optimizing.search import BuiltCopy, SearchSpace, SearchState, Speed, search
 from inferlab.records import ignore
 from inferlab.records.optimization import Candidate, Goal, Recipe
 

@@ -25,11 +25,10 @@ from inferlab.measure.paired import ComparisonJob
 from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
 from inferlab.optimizing import pareto, quantization
-from inferlab.optimizing.attempts import SearchSpace
 from inferlab.optimizing.build import BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import ResolvedRecipe, resolve
 from inferlab.optimizing.quantization import keep_sensitive
-from inferlab.optimizing.search import BuiltCopy, SearchState, Speed, search
+from inferlab.optimizing.search import BuiltCopy, SearchSpace, SearchState, Speed, search
 from inferlab.profiling.copies import own_shapes
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict

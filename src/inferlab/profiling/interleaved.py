@@ -22,8 +22,14 @@ from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs as count
 from inferlab.profiling.join import Graph
 from inferlab.profiling.layers import apportion, layer_records
-from inferlab.profiling.passes import LayerReport, ask_layers, layer_problem, with_unique_names
-from inferlab.profiling.performance import graph_of, timed_layers_of
+from inferlab.profiling.performance import (
+    LayerReport,
+    ask_layers,
+    graph_of,
+    layer_problem,
+    timed_layers_of,
+    with_unique_names,
+)
 from inferlab.records import Listener, Model, OutputCheck
 from inferlab.records.profile import PerformanceProfile
 
