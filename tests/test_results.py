@@ -12,7 +12,7 @@ import pytest
 
 from inferlab import BadInput, BenchmarkResult, ComparisonResult
 from inferlab.records import Finding, Outcome
-from inferlab.views import flat, results
+from inferlab.views import benchmark_file, results
 from tests.helpers.runs import a_cell
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
@@ -100,10 +100,10 @@ def test_rows_and_frame_have_the_columns_of_a_csv() -> None:
     pandas = pytest.importorskip("pandas")
     frame = BenchmarkResult(MANY).to_frame()
     assert isinstance(frame, pandas.DataFrame)
-    assert list(frame.columns) == list(flat.FIELDS)
+    assert list(frame.columns) == list(benchmark_file.FIELDS)
     assert list(frame["engine"]) == ["onnxruntime", "openvino", "quick", "broken"]
     assert frame["median_ms"][:3].tolist() == pytest.approx([2, 1, 0.1])
-    assert BenchmarkResult(MANY).rows() == flat.rows(MANY)
+    assert BenchmarkResult(MANY).rows() == benchmark_file.rows(MANY)
     pairs = ComparisonResult(a_comparison(1.25, 1.5)).to_frame()
     assert pairs[["pair", "a_ms", "b_ms"]].values.tolist() == [[1, 2.0, 2.5], [2, 2.0, 3.0]]
 

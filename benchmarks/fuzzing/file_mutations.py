@@ -19,7 +19,7 @@ import yaml
 from inferlab.optimizing import recipe_yaml as recipes
 from inferlab.records import Benchmark, Outcome
 from inferlab.store import open_store
-from inferlab.views import flat, results
+from inferlab.views import benchmark_file, results
 from inferlab.views.results import render
 from tests.helpers.comparisons import COMPARISON
 from tests.helpers.profiles import a_profile
@@ -231,7 +231,7 @@ def _results() -> dict[str, Any]:
         "comparison": results.content_of(COMPARISON),
         "profile": json.loads(render(a_profile(), ".json")),
         "csv": render(both, ".csv"),
-        "md": flat.hidden(both),
+        "md": benchmark_file.hidden(both),
     }
 
 

@@ -191,7 +191,7 @@ def _result(path: Path, seed: int) -> None:
     from inferlab import plotting
     from inferlab.measure.unpaired import compare_saved
     from inferlab.store.formats import PROFILES
-    from inferlab.views import flat
+    from inferlab.views import benchmark_file
 
     content = path.read_bytes()[:4000]
     if path.suffix == ".json" and b"inferlab-profile" in content:
@@ -202,9 +202,9 @@ def _result(path: Path, seed: int) -> None:
     else:
         plotting._held(path, None)
     if b"inferlab-comparison" not in content:
-        count = len(flat.read(path))
-        first = flat.load(f"{path}#1")
-        results.lines(compare_saved(first, flat.load(f"{path}#{count}"), 0.01))
+        count = len(benchmark_file.read(path))
+        first = benchmark_file.load(f"{path}#1")
+        results.lines(compare_saved(first, benchmark_file.load(f"{path}#{count}"), 0.01))
 
 
 def _export(path: Path, seed: int) -> None:

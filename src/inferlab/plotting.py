@@ -29,7 +29,7 @@ from inferlab.results import (
 from inferlab.store.entries import Document
 from inferlab.store.formats import record_of
 from inferlab.units import plural
-from inferlab.views import charts, comparison, flat
+from inferlab.views import benchmark_file, charts, comparison
 from inferlab.views.charts import fronts
 
 if TYPE_CHECKING:
@@ -116,13 +116,13 @@ def _held(thing: Any, store: Any) -> _Held:
             f"A {type(thing).__name__} cannot be plotted. Give a result, a file that inferlab wrote, or an id."
         )
     name = str(os.fspath(thing))
-    return _file(name) if flat.is_file(name) else _entry(name, store)
+    return _file(name) if benchmark_file.is_file(name) else _entry(name, store)
 
 
 def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
     outcomes = _numbered(origin, benchmark.outcomes, number)
     chosen = Benchmark(benchmark.plan, benchmark.model, tuple(outcomes), benchmark.id)
-    return _Held([charts.from_row(row, origin) for row in flat.rows(chosen)], outcomes)
+    return _Held([charts.from_row(row, origin) for row in benchmark_file.rows(chosen)], outcomes)
 
 
 def _generation(sweep: GenerationSweep, origin: str, number: str = "") -> _Held:
@@ -153,7 +153,7 @@ def _file(name: str) -> _Held:
         except (AttributeError, TypeError, ValueError, OverflowError):
             raise BadInput(f"{path} is damaged: its comparisons cannot be read.") from None
         return _Held(ratios=charts.of_file(_one_of(path, several, places, number)))
-    return _Held([charts.from_row(row, path) for row in _numbered(path, flat.read(Path(path)), number)])
+    return _Held([charts.from_row(row, path) for row in _numbered(path, benchmark_file.read(Path(path)), number)])
 
 
 def _own_content(path: Path) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal, escape_controls
 from inferlab.views import benchmark as view
-from inferlab.views import charts, flat, results, tables, text
+from inferlab.views import benchmark_file, charts, results, tables, text
 from inferlab.views import doctor as render_doctor
 
 if TYPE_CHECKING:
@@ -217,11 +217,11 @@ class BenchmarkResult(_Charted[Benchmark], _Sweep[Benchmark]):
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row a cell, as in a CSV file."""
-        return flat.rows(self.record)
+        return benchmark_file.rows(self.record)
 
     def to_frame(self) -> Any:
         """The same rows as a pandas DataFrame."""
-        return frame(self.rows(), list(flat.FIELDS))
+        return frame(self.rows(), list(benchmark_file.FIELDS))
 
     def plot(self, x: str | None = None, y: str | None = None) -> Figure:
         """A Plotly figure: what scales along an axis, the cells side by side, or one cell over time."""
@@ -257,19 +257,16 @@ class _Compared(_Charted[C]):
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair of fresh processes, or a process of each where saved results were compared."""
         ratios = charts.of_comparison(self.record)
-        rows: Iterator[tuple[Any, ...]] = itertools.zip_longest(*ratios.times_ms, ratios.log_ratios)
-        return [dict(zip(_PAIR, (number, *row), strict=True)) for number, row in enumerate(rows, 1)]
+        pairs = enumerate(itertools.zip_longest(*ratios.times_ms, ratios.log_ratios), 1)
+        return [{"pair": number, "a_ms": a, "b_ms": b, "log_ratio": ratio} for number, (a, b, ratio) in pairs]
 
     def to_frame(self) -> Any:
         """The same rows as a pandas DataFrame."""
-        return frame(self.rows(), _PAIR)
+        return frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
 
     def plot(self) -> Figure:
         """A Plotly figure: the ratio of every pair, its interval and the margin."""
         return charts.ratios(charts.of_comparison(self.record))
-
-
-_PAIR = ("pair", "a_ms", "b_ms", "log_ratio")
 
 
 class ComparisonResult(_Compared[Comparison]):

@@ -19,7 +19,7 @@ from inferlab.errors import BadInput
 from inferlab.measure.cells import cpus_of, lay_out
 from inferlab.records import Plan
 from inferlab.views import benchmark as view
-from inferlab.views import flat, tables
+from inferlab.views import benchmark_file, tables
 from inferlab.web.api.asking import BenchmarkBody, ProfileBody
 from tests.helpers.sweeps import an_outcome
 
@@ -97,12 +97,12 @@ def test_the_list_is_part_of_the_cell_and_of_every_file(tmp_path: Path) -> None:
     assert replace(cell, cpu_list=()).id != cell.id
     for name in ("result.json", "result.csv", "result.md"):
         result.save(tmp_path / name)
-        (read,) = flat.read(tmp_path / name)
+        (read,) = benchmark_file.read(tmp_path / name)
         assert read["cpu_list"] == str(LAST)
     content = json.loads((tmp_path / "result.json").read_text())
     del content["cpu_list"]
     (tmp_path / "older.json").write_text(json.dumps(content))
-    assert flat.read(tmp_path / "older.json")[0]["cpu_list"] is None
+    assert benchmark_file.read(tmp_path / "older.json")[0]["cpu_list"] is None
     (cell_blocks,) = [view.cell_blocks(result.record, outcome) for outcome in result.record.outcomes]
     assert f"CPUs: {LAST}" in tables.text(cell_blocks)
     with pytest.raises(BadInput, match="cpu_list is a whole number, not 'x'"):

@@ -196,9 +196,9 @@ def test_markdown_holds_no_control_character_and_no_broken_table(
 
 
 def _rows(path: Path) -> list[dict[str, object]]:
-    from inferlab.views import flat
+    from inferlab.views import benchmark_file
 
-    return flat.read(path)
+    return benchmark_file.read(path)
 
 
 def test_a_stream_that_lacks_a_character_gets_its_escape(environment: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records import Outcome
-from inferlab.views import charts, flat
+from inferlab.views import benchmark_file, charts
 from inferlab.views.charts import cards, frame
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
 from tests.helpers.sweeps import HIGH, LOW, ONE_TWO_FOUR, a_sweep, an_outcome
@@ -18,7 +18,7 @@ EVIL = "<b>&name"
 
 
 def points(*outcomes: Outcome) -> list[charts.Point]:
-    return [charts.from_row(row) for row in flat.rows(a_sweep(*outcomes))]
+    return [charts.from_row(row) for row in benchmark_file.rows(a_sweep(*outcomes))]
 
 
 def texts(figure: Any) -> list[str]:

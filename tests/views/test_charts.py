@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome
-from inferlab.views import charts, flat, results
+from inferlab.views import benchmark_file, charts, results
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import labels, series, short_names, telling
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples
@@ -30,7 +30,7 @@ def points(*benchmarks: Benchmark) -> list[charts.Point]:
     return [
         charts.from_row(row, f"file{number}")
         for number, benchmark in enumerate(benchmarks)
-        for row in flat.rows(benchmark)
+        for row in benchmark_file.rows(benchmark)
     ]
 
 
@@ -64,7 +64,7 @@ def test_a_point_has_the_numbers_of_its_cell_and_their_intervals() -> None:
 def test_points_of_a_file_are_those_of_the_benchmark_that_was_saved(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"sweep{ending}"
     views.write(TWO_ENGINES, path)
-    assert [charts.from_row(row, "file0") for row in flat.read(path)] == points(TWO_ENGINES)
+    assert [charts.from_row(row, "file0") for row in benchmark_file.read(path)] == points(TWO_ENGINES)
 
 
 def test_scaling_has_a_line_for_each_engine_with_its_intervals() -> None:

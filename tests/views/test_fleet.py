@@ -23,7 +23,7 @@ from inferlab.records import (
     Round,
 )
 from inferlab.views import benchmark as view
-from inferlab.views import charts, flat, results, tables
+from inferlab.views import benchmark_file, charts, results, tables
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell
 from tests.helpers.stored import MODEL
@@ -78,19 +78,19 @@ def test_machines_of_a_type_are_rows_of_their_own_and_told_of_together() -> None
 
 def test_files_have_the_machine_type_and_the_cost_with_its_ends() -> None:
     found = priced(on("c7i", 1.0, 1.0), on("m7a"))
-    first, second = (flat.cell_content(found, one) for one in found.outcomes)
+    first, second = (benchmark_file.cell_content(found, one) for one in found.outcomes)
     assert (first["machine_type"], first["price_per_hour"]) == ("c7i", 0.36)
     assert first["cost_per_million"] == pytest.approx(0.1)
     assert first["cost_per_million_low"] == pytest.approx(0.1)
     assert (second["price_per_hour"], second["cost_per_million"]) == (None, None)
-    assert "machine_type" not in flat.cell_content(benchmark(outcome((1.0,))), outcome((1.0,)))
-    rows = flat.rows(found)
+    assert "machine_type" not in benchmark_file.cell_content(benchmark(outcome((1.0,))), outcome((1.0,)))
+    rows = benchmark_file.rows(found)
     assert [(row["machine_type"], row["machine_number"]) for row in rows] == [("c7i", None), ("m7a", None)]
 
 
 def test_a_chart_has_a_line_for_each_machine_type_and_engine() -> None:
     found = priced(*(on(kind, batch_size=batch) for kind in ("c7i", "c7g") for batch in (1, 2)))
-    points = [charts.from_row(row) for row in flat.rows(found)]
+    points = [charts.from_row(row) for row in benchmark_file.rows(found)]
     figure = charts.chart(points, y="cost_per_million")
     assert sorted(str(trace.name) for trace in figure.data) == ["c7g", "c7i"]
     assert sorted(round(float(value), 6) for trace in figure.data for value in trace.y) == [
@@ -99,7 +99,7 @@ def test_a_chart_has_a_line_for_each_machine_type_and_engine() -> None:
         0.05,
         0.1,
     ]
-    unpriced = [charts.from_row(row) for row in flat.rows(benchmark(on("c7i")))]
+    unpriced = [charts.from_row(row) for row in benchmark_file.rows(benchmark(on("c7i")))]
     with pytest.raises(BadInput, match="has a price"):
         charts.chart(unpriced, y="cost_per_million")
 

@@ -12,7 +12,7 @@ from inferlab.records import Benchmark, Candidate, Outcome
 from inferlab.results import BenchmarkResult
 from inferlab.store import open_store
 from inferlab.views import benchmark as view
-from inferlab.views import charts, flat, history
+from inferlab.views import benchmark_file, charts, history
 from inferlab.views.benchmark_report import report
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.web.pages import start
@@ -43,7 +43,7 @@ def test_every_view_calls_the_same_cell_the_best(
     benchmark = disagreeing(scenario)
     streams = 1 if scenario == "sync" else 2
     number = 1 if best == "onnxruntime" else 2
-    points = [charts.from_row(row) for row in flat.rows(benchmark)]
+    points = [charts.from_row(row) for row in benchmark_file.rows(benchmark)]
     assert view.remarks(benchmark.outcomes)[number - 1] == "best"
     assert view.verdict(benchmark)[0].startswith(f"Best ({said}): #{number}, {best}")
     # The other one's speed-up is below 1, whichever is the baseline.

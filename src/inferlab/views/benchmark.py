@@ -59,7 +59,7 @@ class Row:
 
 def view_of(benchmark: Benchmark) -> View:
     """How it is shown and written."""
-    from inferlab.views import flat  # late: the terminal needs neither files nor charts
+    from inferlab.views import benchmark_file  # late: the terminal needs neither files nor charts
 
     def report() -> str:
         from inferlab.views import benchmark_report
@@ -69,10 +69,10 @@ def view_of(benchmark: Benchmark) -> View:
     return View(
         heading(benchmark),
         lambda: table_blocks(benchmark),
-        lambda: flat.table(flat.rows(benchmark)),
-        lambda: flat.content(benchmark),
+        lambda: benchmark_file.table(benchmark_file.rows(benchmark)),
+        lambda: benchmark_file.content(benchmark),
         report,
-        lambda: flat.hidden(benchmark),
+        lambda: benchmark_file.hidden(benchmark),
     )
 
 

@@ -17,7 +17,7 @@ from inferlab.records.generation import GenerationSweep
 from inferlab.units import count, decimal, duration, plural, share, size, three_digits
 from inferlab.version import __version__
 from inferlab.views import benchmark as view
-from inferlab.views import charts, command, fields, flat
+from inferlab.views import benchmark_file, charts, command, fields
 from inferlab.views import tables as parts
 from inferlab.views.charts import cards, frame
 from inferlab.views.charts.cards import best_and_worst
@@ -43,7 +43,7 @@ Drawn = parts.Charts
 def report(benchmark: Benchmark) -> str:
     """The report of a benchmark: one self-contained page."""
     drawn = Drawn()
-    points = [charts.from_row(row) for row in flat.rows(benchmark)]
+    points = [charts.from_row(row) for row in benchmark_file.rows(benchmark)]
     sections = {
         "Summary": _summary(benchmark, points),
         "Cells": _cells(benchmark, points) if len(points) > 1 else [],

@@ -44,21 +44,10 @@ def generation_comparison(
     models = list(dict.fromkeys((a.model, b.model)))
     words = _words(PLAN["engine"], tuple(dict.fromkeys((*a.engines, *b.engines))))
     for option in _of_generation("engine", "time", "scenario", "rate", "slo", "processes"):
-        ours, theirs = getattr(a, option.field), getattr(b, option.field)
-        if ours == theirs:
-            words += _words(option, ours)
-        elif PLAN.get(option.keyword, option).per_arm:
-            for arm, values in (("--a", ours), ("--b", theirs)):
-                texts = [text for text in _words(option, values) if not text.startswith("-")]
-                words += [word for text in texts for word in (arm, f"{option.keyword}={text}")]
-        else:
-            raise _impossible(f"both arms have one {option.field}, but here are two")
-    options = {**COMPARISON, **ONLY_GENERATION}
-    for keyword, value in (("metric", metric), ("time", time_s), ("margin", margin)):
-        option = options[keyword]
-        words += [] if value == option.default_of("compare") else [option.flags[0], option.written(value)]
-    words += list(COMPARISON["fresh"].flags) if fresh else []
-    return _line("compare", models, words)
+        per_arm = PLAN.get(option.keyword, option).per_arm
+        words += _of_arms(option, getattr(a, option.field), getattr(b, option.field), per_arm)
+    own = _given("compare", (ONLY_GENERATION["metric"], metric))
+    return _line("compare", models, [*words, *own, *_of_comparison(time_s, margin, fresh)])
 
 
 def generation_capacity(plan: GenerationPlan, attainment: float) -> str:
@@ -66,19 +55,16 @@ def generation_capacity(plan: GenerationPlan, attainment: float) -> str:
     from inferlab.options.generation import GENERATION
 
     words = _option_words(plan, _of_generation("time", "scenario", "rate"))
-    for option, value in ((GENERATION["time"], plan.time_s), (GENERATION["attainment"], attainment)):
-        words += [] if value == option.default_of("capacity") else [option.flags[0], option.written(value)]
-    return _line("capacity", [plan.model], words)
+    own = _given("capacity", (GENERATION["time"], plan.time_s), (GENERATION["attainment"], attainment))
+    return _line("capacity", [plan.model], [*words, *own])
 
 
 def generation_recommendation(plan: GenerationPlan, time_s: float) -> str:
     """The command that searches the best configuration."""
     from inferlab.options.generation import GENERATION
 
-    time = GENERATION["time"]
     words = _option_words(plan, _of_generation("time", "scenario", "rate", "processes"))
-    words += [] if time_s == time.default_of("recommend") else [time.flags[0], time.written(time_s)]
-    return _line("recommend", [plan.model], words)
+    return _line("recommend", [plan.model], [*words, *_given("recommend", (GENERATION["time"], time_s))])
 
 
 def _of_generation(*without: str) -> list[Option]:
@@ -108,18 +94,36 @@ def comparison(a: Plan, b: Plan, time_s: float, margin: float, fresh: bool = Fal
             for arm, values in (("--a", ours), ("--b", theirs)):
                 own = [option.kind.text(value) for value in values if value not in common]
                 words += [word for text in own for word in (arm, f"{option.flags[0].lstrip('-')}={text}")]
-        elif ours == theirs:
-            words += _words(option, ours)
-        elif option.per_arm:
-            for arm, value in (("--a", ours), ("--b", theirs)):
-                words += [word for text in _words(option, value)[1:] for word in (arm, f"{option.keyword}={text}")]
         else:
-            raise _impossible(f"both arms have one {option.field}, but here are two")
-    for keyword, value in (("time", time_s), ("margin", margin)):
-        option = COMPARISON[keyword]
-        words += [] if value == option.default_of("compare") else [option.flags[0], option.written(value)]
-    words += list(COMPARISON["fresh"].flags) if fresh else []
-    return _line("compare", models, words)
+            words += _of_arms(option, ours, theirs, option.per_arm)
+    return _line("compare", models, [*words, *_of_comparison(time_s, margin, fresh)])
+
+
+def _of_arms(option: Option, ours: Any, theirs: Any, per_arm: bool) -> list[str]:
+    """An option that both arms have alike, or each of its own."""
+    if ours == theirs:
+        return _words(option, ours)
+    if not per_arm:
+        raise _impossible(f"both arms have one {option.field}, but here are two")
+    arms = (("--a", ours), ("--b", theirs))
+    # Every second word is a value, behind its flag.
+    texts = [(arm, text) for arm, value in arms for text in _words(option, value)[1::2]]
+    return [word for arm, text in texts for word in (arm, f"{option.keyword}={text}")]
+
+
+def _of_comparison(time_s: float, margin: float, fresh: bool) -> list[str]:
+    words = _given("compare", (COMPARISON["time"], time_s), (COMPARISON["margin"], margin))
+    return [*words, *(COMPARISON["fresh"].flags if fresh else ())]
+
+
+def _given(command: str, *values: tuple[Option, Any]) -> list[str]:
+    """Options whose value is not the command's default."""
+    return [
+        word
+        for option, value in values
+        if value != option.default_of(command)
+        for word in (option.flags[0], option.written(value))
+    ]
 
 
 def profile(plan: Plan, options_of_profile: ProfileOptions) -> str:

@@ -15,7 +15,6 @@ from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationC
 from inferlab.units import decimal, duration, plural, share, size
 from inferlab.views import tables
 from inferlab.views import tables as parts
-from inferlab.views.charts import comparisons
 from inferlab.views.fields import (
     MS,
     Field,
@@ -470,9 +469,10 @@ def _interval(one: Comparison) -> parts.Cell:
 
 
 def _ratios(results: Sequence[Comparison], drawn: parts.Charts) -> list[parts.Element]:
+    from inferlab.views import charts  # late: only a report draws them
+
     figures = {
-        str(number): comparisons.ratios(comparisons.of_comparison(result))
-        for number, result in enumerate(results, 1)
+        str(number): charts.ratios(charts.of_comparison(result)) for number, result in enumerate(results, 1)
     }
     if len(results) == 1:
         return [drawn.add("ratios", {"": figures["1"]})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from inferlab.profiling.estimate import estimated_ms, has_estimate
 from inferlab.profiling.gains import best_gain, faster_elsewhere
@@ -52,15 +53,19 @@ _METRICS = {"relative power": "how far the outputs move", "cross-entropy": "the 
 
 def view_of(profile: Profile) -> View:
     """How it is shown and written."""
-    from inferlab.views import profile_report  # late: they draw charts
 
-    return View(
-        f"{short_name(profile.model.source)}: profile",
-        lambda: blocks(profile),
-        lambda: profile_report.layer_rows(profile),
-        lambda: formats.content_of(profile),
-        lambda: profile_report.report(profile),
-    )
+    def rows() -> list[dict[str, Any]]:
+        from inferlab.views.profile_report import layer_rows  # late: it draws charts
+
+        return layer_rows(profile)
+
+    def report() -> str:
+        from inferlab.views import profile_report
+
+        return profile_report.report(profile)
+
+    title = f"{short_name(profile.model.source)}: profile"
+    return View(title, lambda: blocks(profile), rows, lambda: formats.content_of(profile), report)
 
 
 def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:

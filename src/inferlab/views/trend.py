@@ -461,7 +461,7 @@ def _bisection_table(bisection: Bisection) -> Table:
         Field("version", "Release", lambda step: step.version, left=True),
         Field("verdict", "It is", lambda step: step.verdict, left=True),
         Field("ratio", "Over the good one", lambda step: step.ratio.value if step.ratio else None, decimal),
-        Field("interval", "Interval", _interval),
+        Field("interval", "Interval", _step_interval),
         Field("detail", "Remark", _remark, left=True, longest=80),
     ]
     return Table(shown, bisection.steps)

@@ -14,7 +14,7 @@ from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
-from inferlab.views import flat, results, tables
+from inferlab.views import benchmark_file, results, tables
 from tests.helpers.runs import a_cell, steady_run
 
 MODEL = Model("onnx", "a --> b.onnx", "/m/a.onnx", "d1", (), (), 4096, parameters=7)
@@ -29,8 +29,8 @@ BOTH = Benchmark(Plan("m"), MODEL, (DONE, FAILED))
 
 
 def test_a_row_has_the_numbers_and_the_medians_of_every_process() -> None:
-    (row,) = flat.rows(ONE)
-    assert list(row) == list(flat.FIELDS)
+    (row,) = benchmark_file.rows(ONE)
+    assert list(row) == list(benchmark_file.FIELDS)
     assert row["model"] == "a --> b.onnx" and row["model_size_bytes"] == 4096
     assert row["median_ms"] == pytest.approx((2.0 * 2.1 * 2.2) ** (1 / 3))
     assert row["median_ms_low"] < 2.0 < 2.2 < row["median_ms_high"]
@@ -43,7 +43,7 @@ def test_a_row_has_the_numbers_and_the_medians_of_every_process() -> None:
 
 
 def test_a_failed_cell_is_a_row_with_its_cause() -> None:
-    _, row = flat.rows(BOTH)
+    _, row = benchmark_file.rows(BOTH)
     assert (row["status"], row["failure"]) == ("failed", "It died & said <!-- no -->.")
     assert row["median_ms"] is None and row["processes"] is None
 
@@ -52,7 +52,7 @@ def test_a_failed_cell_is_a_row_with_its_cause() -> None:
 def test_what_was_written_is_read_again(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"result.{ending}"
     views.write(BOTH, path)
-    assert flat.read(path) == flat.rows(BOTH)
+    assert benchmark_file.read(path) == benchmark_file.rows(BOTH)
 
 
 @pytest.mark.parametrize("ending", ["csv", "md"])
@@ -68,8 +68,8 @@ def test_text_that_a_spreadsheet_would_run_is_quoted_and_read_back_as_it_was(
     benchmark = Benchmark(Plan("m"), replace(MODEL, source=name), (failed,))
     path = tmp_path / f"result.{ending}"
     views.write(benchmark, path)
-    assert flat.read(path) == flat.rows(benchmark)
-    (result,) = flat.results(path)
+    assert benchmark_file.read(path) == benchmark_file.rows(benchmark)
+    (result,) = benchmark_file.results(path)
     assert (result["engine_options"], result["inputs"]) == ({name: name}, {name: [2, 32]})
     if ending == "csv":
         with path.open(newline="") as file:
@@ -93,7 +93,7 @@ def test_one_cell_as_json_is_one_object_and_several_are_a_list(tmp_path: Path) -
     views.write(ONE, tmp_path / "one.json")
     views.write(BOTH, tmp_path / "both.json")
     one, both = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "both.json"))
-    assert one["cell"] == CELL.id and one["format"] == both["format"] == flat.BENCHMARK
+    assert one["cell"] == CELL.id and one["format"] == both["format"] == benchmark_file.BENCHMARK
     assert both["results"][0] == one
 
 
@@ -118,7 +118,7 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
     )
     views.write(ONE, tmp_path / f"a.{first}")
     views.write(slower, tmp_path / f"b.{second}")
-    a, b = (flat.load_all(str(tmp_path / name)) for name in (f"a.{first}", f"b.{second}"))
+    a, b = (benchmark_file.load_all(str(tmp_path / name)) for name in (f"a.{first}", f"b.{second}"))
     (found,) = Lab.compare_saved(a, b).results
     assert found.verdict == "slower"
     assert found.ratio.value == pytest.approx(((3.0 * 3.1 * 3.2) / (2.0 * 2.1 * 2.2)) ** (1 / 3))
@@ -128,14 +128,16 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
 def test_of_several_results_one_is_named_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "both.csv"
     views.write(BOTH, path)
-    (found,) = Lab.compare_saved(flat.load_all(f"{path}#1"), flat.load_all(f"{path}#1")).results
+    (found,) = Lab.compare_saved(
+        benchmark_file.load_all(f"{path}#1"), benchmark_file.load_all(f"{path}#1")
+    ).results
     assert found.ratio.value == 1.0
     with pytest.raises(BadInput, match=r"has 2 results. Name one of them: .*both.csv#1 to .*both.csv#2"):
-        flat.load(str(path))
+        benchmark_file.load(str(path))
     with pytest.raises(BadInput, match="there is no result 3 among 2"):
-        flat.load(f"{path}#3")
+        benchmark_file.load(f"{path}#3")
     with pytest.raises(BadInput, match="has no measurement: its status is failed"):
-        flat.load(f"{path}#2")
+        benchmark_file.load(f"{path}#2")
 
 
 def sweep(engine: str, *cells: tuple[int, float]) -> Benchmark:
@@ -154,7 +156,7 @@ def sweep(engine: str, *cells: tuple[int, float]) -> Benchmark:
 def test_of_two_sweeps_all_cells_that_both_have_are_compared_in_one_table(tmp_path: Path) -> None:
     views.write(sweep("onnxruntime", (1, 2.0), (8, 16.0), (32, 64.0)), tmp_path / "a.csv")
     views.write(sweep("openvino", (8, 16.0), (1, 1.0), (64, 128.0)), tmp_path / "b.json")
-    a, b = (flat.load_all(str(tmp_path / name)) for name in ("a.csv", "b.json"))
+    a, b = (benchmark_file.load_all(str(tmp_path / name)) for name in ("a.csv", "b.json"))
     found = Lab.compare_saved(a, b)
     # Each of two intervals has half of the error.
     assert [result.ratio.level for result in found.results] == [0.99, 0.99]
@@ -172,7 +174,7 @@ def test_of_two_sweeps_all_cells_that_both_have_are_compared_in_one_table(tmp_pa
 def test_sweeps_without_a_common_cell_are_refused(tmp_path: Path) -> None:
     views.write(sweep("onnxruntime", (1, 2.0), (2, 2.0)), tmp_path / "a.json")
     views.write(sweep("onnxruntime", (4, 2.0), (8, 2.0)), tmp_path / "b.json")
-    a, b = (flat.load_all(str(tmp_path / name)) for name in ("a.json", "b.json"))
+    a, b = (benchmark_file.load_all(str(tmp_path / name)) for name in ("a.json", "b.json"))
     with pytest.raises(
         BadInput, match=r"a\.json and .*b\.json have no cell in common. Name one of each: .*json#1"
     ):
@@ -181,7 +183,7 @@ def test_sweeps_without_a_common_cell_are_refused(tmp_path: Path) -> None:
 
 def test_a_sweep_without_a_measured_cell_is_refused(tmp_path: Path) -> None:
     views.write(Benchmark(Plan("m"), MODEL, (FAILED, FAILED)), tmp_path / "a.json")
-    failed = flat.load_all(str(tmp_path / "a.json"))
+    failed = benchmark_file.load_all(str(tmp_path / "a.json"))
     with pytest.raises(BadInput, match="One of the two has no cell that was measured"):
         Lab.compare_saved(failed, failed)
 
@@ -201,7 +203,7 @@ def test_a_sweep_without_a_measured_cell_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(BadInput, match=said):
-        flat.read(tmp_path / name)
+        benchmark_file.read(tmp_path / name)
 
 
 def test_a_csv_with_a_number_that_is_none_is_damaged(tmp_path: Path) -> None:
@@ -209,4 +211,4 @@ def test_a_csv_with_a_number_that_is_none_is_damaged(tmp_path: Path) -> None:
     views.write(ONE, path)
     path.write_text(path.read_text().replace("2.0;2.1;2.2", "2.0;x"))
     with pytest.raises(BadInput, match="is damaged"):
-        flat.read(path)
+        benchmark_file.read(path)

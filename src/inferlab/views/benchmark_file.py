@@ -1,4 +1,4 @@
-"""A benchmark as flat rows: CSV, the machine-readable part of Markdown, and results read back from files."""
+"""A benchmark in files: as JSON, as flat rows of CSV, unseen in Markdown, and read back from all of them."""
 
 from __future__ import annotations
 
