@@ -75,13 +75,12 @@ def command(
 ) -> int:
     """Parse, compare, show."""
     from inferlab.lab.comparison import arm_plans
-    from inferlab.views import flat
-    from inferlab.views.profile_report import diff_blocks
+    from inferlab.views import benchmark_file
 
     own = [_settings(values.pop(name)) for name in ("only_a", "only_b")]
     plans: Sequence[Plan] = ()
     with work.lab() as lab:
-        if any(flat.is_file(name) or lab.has_entry(name) for name in models):
+        if any(benchmark_file.is_file(name) or lab.has_entry(name) for name in models):
             if layers:
                 raise BadInput(
                     "Layers are those of models that are measured now: name the models, not saved results."
@@ -97,6 +96,8 @@ def command(
             compared = lab.compare(*plans, values["time"], values["margin"], work.log, fresh=values["fresh"])
         work.show(compared)
         if layers and not compared.interrupted:
+            from inferlab.views.profile_report import diff_blocks
+
             diff = lab.compare_layers(plans[0], plans[1], values["time"] / 2, work.log)
             show_blocks(diff_blocks(diff), below=True)
     return work.exit_code(exit_code(compared, fail_if, strict))
@@ -104,11 +105,14 @@ def command(
 
 def _saved_results(models: Sequence[str], lab: Lab) -> tuple[list[SavedResult], list[SavedResult]]:
     """What was measured before, of two files or entries of the store."""
-    from inferlab.views import flat
+    from inferlab.views import benchmark_file
 
-    if len(models) != 2 or not all(flat.is_file(name) or lab.has_entry(name) for name in models):
+    if len(models) != 2 or not all(benchmark_file.is_file(name) or lab.has_entry(name) for name in models):
         raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-    a, b = (flat.load_all(name) if flat.is_file(name) else lab.saved_results(name) for name in models)
+    a, b = (
+        benchmark_file.load_all(name) if benchmark_file.is_file(name) else lab.saved_results(name)
+        for name in models
+    )
     return a, b
 
 

@@ -52,8 +52,6 @@ _OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "exp
 @click.option("--html", "html_path", type=WritableFile(), help="Write a report that opens offline.")
 def command(model: str, against: str | None, html_path: Path | None, work: Work, **values: Any) -> int:
     """Parse, profile, show."""
-    from inferlab.views.profile_report import diff_blocks
-
     values["verify_estimate"] |= values.pop("verify_estimate_once")
     values["verify"] &= values.pop("check")
     with work.lab() as lab:
@@ -64,6 +62,8 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
             profile = lab.profile(make_plan(model, values, timed=False), make_profile(values), work.log)
         work.show(profile)
         if other is not None:
+            from inferlab.views.profile_report import diff_blocks
+
             show_blocks(diff_blocks(lab.layer_diff(other, profile)), below=True)
     if html_path:
         work.write(html_path, profile, ".html", "Report written to")
