@@ -48,10 +48,10 @@ def tiny(
 @pytest.fixture(scope="module")
 def quick_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Our interpreter, but that it makes environments by copying one: making them takes seconds each."""
-    folder = tmp_path_factory.mktemp("quick")
-    subprocess.run([sys.executable, "-I", "-m", "venv", folder / "made"], check=True)
-    script = f'case "$*" in "-I -m venv "*) cp -a {folder / "made"} "$4";; *) exec {sys.executable} "$@";; esac'
-    return shim(folder, "python", script)
+    # Not at the top: this file is run as a program, too.
+    from tests.helpers.releases import quick_python
+
+    return quick_python(tmp_path_factory.mktemp("quick"), "pip")
 
 
 @pytest.fixture
