@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inferlab.lab import Lab
-from inferlab.measure import exploration
 from inferlab.measure.exploration import label
+from inferlab.measure.recommend import BATCH_SIZES
 from inferlab.measure.stats import summarize
 from inferlab.records import Candidate, Plan, Recommendation, Run
 
@@ -26,7 +26,7 @@ def main(
     search_s: float = 120.0,
     pairs_s: float = 60.0,
     models: Sequence[tuple[str, int | None]] = MODELS,
-    batch_sizes: tuple[int, ...] = exploration.BATCH_SIZES,
+    batch_sizes: tuple[int, ...] = BATCH_SIZES,
 ) -> None:
     """For each model: search, measure the whole grid, then compare the two choices side by side in pairs.
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.measure import exploration
+from inferlab.measure import exploration, recommend
 from inferlab.measure.exploration import Evidence
 from inferlab.measure.recommend import Finals
 from inferlab.records import Candidate, Estimate, Run, Samples, Window, ignore
@@ -36,14 +36,14 @@ def spared_by(candidate: Candidate, known: dict[Candidate, Evidence]) -> Candida
 
 
 def test_cores_are_doubled_up_to_all() -> None:
-    assert exploration.core_counts(1) == (1,)
-    assert exploration.core_counts(2) == (1, 2)
-    assert exploration.core_counts(6) == (1, 2, 4, 6)
-    assert exploration.core_counts(8) == (1, 2, 4, 8)
+    assert recommend.core_counts(1) == (1,)
+    assert recommend.core_counts(2) == (1, 2)
+    assert recommend.core_counts(6) == (1, 2, 4, 6)
+    assert recommend.core_counts(8) == (1, 2, 4, 8)
 
 
 def test_the_grid_has_every_engine_core_count_divisor_and_batch_size() -> None:
-    found = exploration.grid(["a", "b"], (1, 4), (), (1, 8))
+    found = recommend.grid(["a", "b"], (1, 4), (), (1, 8))
     assert [(each.num_cores, each.num_streams, each.batch_size) for each in found if each.engine == "b"] == [
         *((1, 1, 1), (1, 1, 8)),
         *((4, 1, 1), (4, 1, 8), (4, 2, 1), (4, 2, 8), (4, 4, 1), (4, 4, 8)),
@@ -54,7 +54,7 @@ def test_the_grid_has_every_engine_core_count_divisor_and_batch_size() -> None:
 
 
 def test_streams_that_were_given_need_not_divide_the_cores_but_need_a_core_each() -> None:
-    assert [each.num_streams for each in exploration.grid(["a"], (2, 4), (3,), (1,))] == [3]
+    assert [each.num_streams for each in recommend.grid(["a"], (2, 4), (3,), (1,))] == [3]
 
 
 def test_after_one_process_a_quarter_less_is_clearly_worse_and_a_fifth_less_is_not() -> None:
@@ -131,7 +131,7 @@ def test_fewer_cores_are_spared_where_all_cores_are_hopeless_or_another_batch_si
 
 
 def test_an_engine_begins_with_all_streams_and_after_a_failure_with_one() -> None:
-    waiting = exploration.grid(["a", "b"], (1, 2), (), (1, 4))
+    waiting = recommend.grid(["a", "b"], (1, 2), (), (1, 4))
     assert exploration.next_up(waiting, {}, {}) == one("a", 2, 2, 1)
     known = {one("a", 2, 2, 1): Evidence((5.0,))}
     assert exploration.next_up(waiting, known, {}) == one("b", 2, 2, 1)
@@ -161,7 +161,7 @@ def test_what_one_engine_gained_from_a_batch_is_expected_of_the_other() -> None:
     ],
 )
 def test_a_tie_is_what_is_the_same_or_nearly_so_as_far_as_is_known(ratio: float, verdict: str, tie: bool) -> None:
-    assert exploration.prefers_simpler(ratio, verdict) is tie
+    assert recommend.prefers_simpler(ratio, verdict) is tie
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ def test_only_a_pair_that_is_settled_unseats_the_leader(
 
 def test_the_simplest_has_fewer_cores_then_a_smaller_batch_then_fewer_streams() -> None:
     few, small, narrow = one("a", 1, 1, 16), one("a", 2, 2, 1), one("a", 2, 1, 2)
-    assert exploration.simplest([small, few, narrow]) == few
-    assert exploration.simplest([narrow, small]) == small
-    assert exploration.simplest([one("b"), one("a")]) == one("b")
+    assert recommend.simplest([small, few, narrow]) == few
+    assert recommend.simplest([narrow, small]) == small
+    assert recommend.simplest([one("b"), one("a")]) == one("b")
 
 
 @pytest.mark.parametrize(

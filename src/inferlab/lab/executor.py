@@ -139,7 +139,7 @@ class LocalSweep:
             known = outcomes[cell.id].runs
             runs = list(known)
 
-            with fate(partial(explained, job)) as end:
+            with cell_status(partial(explained, job)) as end:
                 for run in self._executor.measure(job, known, self._tell):
                     check_alike(known, run)
                     runs.append(run)
@@ -175,7 +175,7 @@ def in_random_order(cells: Sequence[C], seed: int) -> list[C]:
 
 
 @dataclass(slots=True)
-class Fate:
+class CellStatus:
     """What became of a cell."""
 
     status: Status = "done"
@@ -183,9 +183,9 @@ class Fate:
 
 
 @contextmanager
-def fate(explain: Callable[[BadInput], str] = str) -> Iterator[Fate]:
+def cell_status(explain: Callable[[BadInput], str] = str) -> Iterator[CellStatus]:
     """What becomes of the cell that is measured inside: its failure touches no other."""
-    end = Fate()
+    end = CellStatus()
     try:
         yield end
     except KeyboardInterrupt:

@@ -13,8 +13,7 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab.comparison import arm_labels
-from inferlab.lab.executor import WORTH_TELLING, fate, in_random_order, with_absolute_paths
-from inferlab.measure.exploration import core_counts
+from inferlab.lab.executor import WORTH_TELLING, cell_status, in_random_order, with_absolute_paths
 from inferlab.measure.generation.capacity import find_generation_capacity
 from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.measure.generation.comparison import GenerationComparisonJob, compare_generations
@@ -22,6 +21,7 @@ from inferlab.measure.generation.process import measure_generation
 from inferlab.measure.generation.prompts import read_prompts
 from inferlab.measure.generation.reference import GenerationJob, Prompt, make_generation_job
 from inferlab.measure.generation.stats import summarize_generation, worst_agreement
+from inferlab.measure.recommend import core_counts
 from inferlab.model.generative import read_generative
 from inferlab.model.inputs import read_clip
 from inferlab.options.generation import (
@@ -122,7 +122,7 @@ def run_generation(planned: PlannedGeneration, saver: Saver, listener: Listener)
         if several:
             tell(Event("generation-cell", {"cell": cell, "number": number, "of": len(outcomes)}))
         runs = list(outcomes[cell.id].runs)
-        with fate() as end:
+        with cell_status() as end:
             job = make_generation_job(sweep.plan, sweep.model, cell, planned.prompts)
             for run in measure_generation(job, runs, tell):
                 runs.append(run)
@@ -165,10 +165,8 @@ def compare_plans(
     found = compare_generations(job, metric, listener)
     whole = (with_absolute_paths(plans[0]), with_absolute_paths(plans[1]))
     found = replace(found, plans=whole, time_s=time_s, fresh=fresh)
-    saver = lab.new_saver(listener)
     about = "" if plans[0].model in labels else f"{plans[0].model}: "
-    saver.record(found, f"{about}{labels[0]} / {labels[1]}")
-    return replace(found, id=saver.id)
+    return lab.save(found, f"{about}{labels[0]} / {labels[1]}", listener)
 
 
 def rerun(
@@ -212,9 +210,7 @@ def search_capacity(lab: Lab, plan: GenerationPlan, attainment: float, listener:
     job = only_generation_job(planned, plan)
     found = find_generation_capacity(job, plan.slo, attainment, planned.sweep.prompts, listener)
     found = replace(found, plan=with_absolute_paths(plan))
-    saver = lab.new_saver(listener)
-    saver.record(found, f"{plan.model} {','.join(limit.text for limit in plan.slo)}")
-    return replace(found, id=saver.id)
+    return lab.save(found, f"{plan.model} {','.join(limit.text for limit in plan.slo)}", listener)
 
 
 def recommend_generation(
@@ -249,9 +245,7 @@ def recommend_generation(
         wanted,
         time_s,
     )
-    saver = lab.new_saver(listener)
-    saver.record(record, plan.model)
-    return replace(record, id=saver.id)
+    return lab.save(record, plan.model, listener)
 
 
 def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGeneration:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferlab.errors import BadInput
 from inferlab.lab.executor import Executor, executor_for, with_absolute_paths
@@ -41,6 +41,14 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from inferlab.store.store import Store
 
 __all__ = ["Lab", "read_model"]
+R = TypeVar(
+    "R",
+    "Capacity",
+    "Recommendation | FleetRecommendation",
+    "GenerationComparison",
+    "GenerationCapacity",
+    "GenerationRecommendation",
+)
 
 
 class Lab(Lookup):
@@ -127,6 +135,12 @@ class Lab(Lookup):
     def new_saver(self, listener: Listener, entry_id: str = "") -> Saver:
         """What saves one result, of its own or of an entry that goes on."""
         return Saver(self._store, listener, entry_id, self._project_id, self._labels)
+
+    def save(self, record: R, title: str, listener: Listener) -> R:
+        """Save what was found as an entry, where there is a store; gives it with the id of that."""
+        saver = self.new_saver(listener)
+        saver.record(record, title)
+        return replace(record, id=saver.id)
 
     def compare(
         self,
@@ -255,9 +269,7 @@ class Lab(Lookup):
             job = self._only_job(plan, listener)
             tell_inputs(plan, job, listener)
             capacity = self.executor_for(plan).capacity(replace(job, live=live), objective, listener)
-        saver = self.new_saver(listener)
-        saver.record(capacity, f"{plan.model} {objective.text}")
-        return replace(capacity, id=saver.id)
+        return self.save(capacity, f"{plan.model} {objective.text}", listener)
 
     def _only_job(self, plan: Plan, listener: Listener) -> Job:
         validate_plan(plan)
@@ -279,9 +291,7 @@ class Lab(Lookup):
             model = read_model(plan.model, listener, plan.engines)
             search = Search(plan, model, objective, time_s, self.expected_spreads(plan))
             found = self.executor_for(plan).recommend(search, listener)
-        saver = self.new_saver(listener)
-        saver.record(found, plan.model)
-        return replace(found, id=saver.id)
+        return self.save(found, plan.model, listener)
 
     def profile(self, plan: Plan, wanted: ProfileOptions | None = None, listener: Listener = ignore) -> Profile:
         """Where the time of a model goes, and what pruning would gain and cost, in a plan of one cell.

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inferlab import machine
 from inferlab.engines import registry
@@ -17,6 +17,9 @@ from inferlab.options import validate_values
 from inferlab.options.plan import PLAN
 from inferlab.records import Cell, Event, Listener, Model, Plan, Scenario, Shape, StreamMode
 from inferlab.worker import DEFAULT_S
+
+if TYPE_CHECKING:  # a benchmark does not generate
+    from inferlab.records.generation import GenerationPlan
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
 _OFFLINE_BATCH = 16
@@ -43,14 +46,7 @@ class Job:
 def validate_plan(plan: Plan) -> None:
     """Refuse what cannot be measured before anything is loaded."""
     validate_values(PLAN, plan)
-    listed = len(plan.cpu_list)
-    for cores in plan.num_cores or (None,):
-        if listed and cores not in (None, listed):
-            raise BadInput(
-                f"--cpu-list names {listed}, -ncores asks for {cores}: leave one out, or let them agree."
-            )
-        if plan.cluster is None:  # the machines of a cluster have cores of their own
-            machine.choose_cpus(cores or listed or 1, plan.thread_pinning, plan.cpu_list)
+    validate_cores(plan, here=plan.cluster is None)  # the machines of a cluster have cores of their own
     if plan.precision is not None and plan.processes is not None:
         raise BadInput("--processes and --precision contradict each other: the precision sets their number.")
     if plan.cluster is None and (plan.on or plan.nodes > 1 or plan.wait_s or plan.prices):
@@ -60,6 +56,18 @@ def validate_plan(plan: Plan) -> None:
     for engine in plan.engines:
         with contextlib.suppress(*(() if plan.cluster is None else registry.NOT_HERE)):
             registry.launch(engine)
+
+
+def validate_cores(plan: Plan | GenerationPlan, here: bool = True) -> None:
+    """Refuse numbers of cores that contradict the list of CPUs, or that this machine does not have."""
+    listed = len(plan.cpu_list)
+    for cores in plan.num_cores or (None,):
+        if listed and cores not in (None, listed):
+            raise BadInput(
+                f"--cpu-list names {listed}, -ncores asks for {cores}: leave one out, or let them agree."
+            )
+        if here:
+            machine.choose_cpus(cores or listed or 1, plan.thread_pinning, plan.cpu_list)
 
 
 def default_streams(scenario: Scenario, num_cores: int) -> int:

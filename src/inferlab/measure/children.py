@@ -40,15 +40,54 @@ _WARMUP_PIECE_S = 0.1
 _WARMUP_PIECES = 8
 
 
-class Children:
+class FreshProcesses:
+    """A context manager: processes that were started for one measurement, and end with it."""
+
+    def __init__(self) -> None:
+        self.started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        self._workers: list[Worker] = []
+        #: What the first process answered to the request to load.
+        self.loaded: dict[str, Any] = {}
+        #: From the start of the processes to the loaded model.
+        self.ready_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            for worker in self._workers:
+                worker.kill()
+        for worker in self._workers:
+            worker.close()
+
+    def pause(self) -> None:
+        """Stop all processes, so that they leave the CPUs to others: an idle engine may still spin."""
+        for worker in self._workers:
+            worker.pause()
+
+    def resume(self) -> None:
+        """Let paused processes go on."""
+        for worker in self._workers:
+            worker.resume()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of all packages that take part."""
+        return {"inferlab": __version__, "python": sys.version.split()[0], **self.loaded["versions"]}
+
+
+class Children(FreshProcesses):
     """A context manager: inside it a cell's model is loaded in fresh processes that have its inputs.
 
     Ctrl-C during a window keeps what it has, and sets `interrupted`.
     """
 
     def __init__(self, prepared: PreparedCell, tick: Callable[[], None] | None = None) -> None:
+        super().__init__()
         self.prepared = prepared
-        self._started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         began = time.monotonic()
         job, layout = prepared.job, prepared.layout
         self._watched = _watched(layout)
@@ -56,14 +95,12 @@ class Children:
         # Several processes take their requests from one file: reading moves an offset that all of them share.
         self._queue = tempfile.TemporaryFile() if len(layout.children) > 1 else None  # noqa: SIM115  see __exit__
         shared = () if self._queue is None else (self._queue.fileno(),)
-        self._workers: list[Worker] = []
         try:
             for groups in layout.children:
                 cpus = sorted({cpu for group in groups for cpu in group})
                 first = tick if not self._workers else None
                 self._workers.append(Worker(prepared.launch, cpus, job.patience_s, first, shared))
-            #: What the first process answered to the request to load.
-            self.loaded: dict[str, Any] = self._load()
+            self.loaded = self._load()
             self.ready_s = time.monotonic() - began
             for inputs in job.inputs:
                 heads, blocks = protocol.pack_arrays(inputs)
@@ -89,17 +126,10 @@ class Children:
         #: About what one call takes, once it is known.
         self.call_s: float | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            for worker in self._workers:
-                worker.kill()
-        for worker in self._workers:
-            worker.close()
+        super().__exit__(kind, error, trace)
         if self._queue is not None:
             self._queue.close()
 
@@ -221,16 +251,6 @@ class Children:
         """What the engine says its layers take; afterwards only this can be asked again."""
         return self._workers[0].ask("layers", work_s=seconds, seconds=seconds, imposed_sparsity=imposed_sparsity)
 
-    def pause(self) -> None:
-        """Stop all processes, so that they leave the CPUs to others: an idle engine may still spin."""
-        for worker in self._workers:
-            worker.pause()
-
-    def resume(self) -> None:
-        """Let paused processes go on."""
-        for worker in self._workers:
-            worker.resume()
-
     def peak_memory_bytes(self) -> int | None:
         """The peak of all processes together, as of the last window; None where the system does not tell."""
         return _sum_of(self._last, "peak_memory_bytes")
@@ -240,7 +260,7 @@ class Children:
         job, last = self.prepared.job, self._last[0]
         return Run(
             cell_id=job.cell.id,
-            started_at=self._started_at,
+            started_at=self.started_at,
             windows=tuple(self._windows),
             warmup=tuple(self._warmup),
             stream_mode=self.prepared.layout.mode,
@@ -251,7 +271,7 @@ class Children:
             baseline_memory_bytes=self.loaded["baseline_memory_bytes"],
             harness_ns=max(worker.harness_ns for worker in self._workers),
             check=self.output_check(),
-            versions={"inferlab": __version__, "python": sys.version.split()[0], **self.loaded["versions"]},
+            versions=self.versions,
             settings=last["settings"],
             model_path=str(self.prepared.path),
             machine=machine.describe(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
@@ -30,7 +30,6 @@ from inferlab.records.comparison import Spreads
 from inferlab.records.recommendation import Candidate
 from inferlab.units import plural
 
-BATCH_SIZES = (1, 2, 4, 8, 16)
 #: Differences up to this share do not matter: the simpler configuration is then the better one.
 TIE = 0.03
 # Until processes tell, equal ones are taken to differ so much (log scale): one alone is dropped from 25 % on.
@@ -75,25 +74,6 @@ def label(candidate: Candidate) -> str:
     return (
         f"{candidate.engine}, {plural(candidate.num_cores, 'core')}, "
         f"{plural(candidate.num_streams, 'stream')}, batch {candidate.batch_size}"
-    )
-
-
-def core_counts(most: int) -> tuple[int, ...]:
-    """1, 2, 4, … and all."""
-    return tuple(sorted({2**power for power in range(most.bit_length()) if 2**power < most} | {most}))
-
-
-def grid(
-    engines: Sequence[str], cores: Sequence[int], streams: Collection[int], batch_sizes: Sequence[int]
-) -> tuple[Candidate, ...]:
-    """Every engine with every number of cores, streams that divide them (or those given), and batch size."""
-    return tuple(
-        Candidate(engine, count, number, batch)
-        for engine in engines
-        for count in cores
-        for number in range(1, count + 1)
-        if (number in streams if streams else count % number == 0)
-        for batch in batch_sizes
     )
 
 
@@ -267,16 +247,6 @@ def distance(candidate: Candidate, other: Candidate) -> float:
     """In doublings of cores, streams and batch size."""
     pairs = zip(candidate.simplicity, other.simplicity, strict=True)
     return sum(abs(math.log2(a / b)) for a, b in pairs)
-
-
-def prefers_simpler(ratio: float, verdict: str) -> bool:
-    """Whether a comparison is a tie: the arms are the same, or nothing is known and the estimate is within 3 %."""
-    return verdict == "same" or (verdict == "inconclusive" and abs(math.log(ratio)) <= math.log1p(TIE))
-
-
-def simplest(tied: Sequence[Candidate]) -> Candidate:
-    """The simplest of equals, the first of them where several are."""
-    return min(tied, key=lambda candidate: candidate.simplicity)
 
 
 # Of the whole time: when the first round must end, and when the others must.

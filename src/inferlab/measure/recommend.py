@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -41,6 +42,26 @@ from inferlab.worker import Worker
 # As many pairs as give an interval: by ranks where arms are close, Student's where they are clearly apart.
 _PAIRS, _PAIRS_APART = 10, 5
 _FEWEST_PAIRS = 3
+BATCH_SIZES = (1, 2, 4, 8, 16)
+
+
+def core_counts(most: int) -> tuple[int, ...]:
+    """1, 2, 4, … and all."""
+    return tuple(sorted({2**power for power in range(most.bit_length()) if 2**power < most} | {most}))
+
+
+def grid(
+    engines: Sequence[str], cores: Sequence[int], streams: Collection[int], batch_sizes: Sequence[int]
+) -> tuple[Candidate, ...]:
+    """Every engine with every number of cores, streams that divide them (or those given), and batch size."""
+    return tuple(
+        Candidate(engine, count, number, batch)
+        for engine in engines
+        for count in cores
+        for number in range(1, count + 1)
+        if (number in streams if streams else count % number == 0)
+        for batch in batch_sizes
+    )
 
 
 class Finals:
@@ -76,12 +97,12 @@ class Finals:
                 leader, tied = other, [other]
             elif other in wrong or comparison.ratio.low is None:
                 pass  # without an interval a pair or two say nothing: the leader stays
-            elif exploration.prefers_simpler(comparison.ratio.value, comparison.verdict):
+            elif prefers_simpler(comparison.ratio.value, comparison.verdict):
                 tied.append(other)
             elif comparison.verdict == "faster":
                 # An estimate alone does not unseat the leader, however far it is from 1.
                 leader, tied = other, [other]
-            self._winner = exploration.simplest(tied)
+            self._winner = simplest(tied)
             self.simpler = self._winner != leader
             if comparison.interrupted:
                 raise KeyboardInterrupt
@@ -118,6 +139,16 @@ class Finals:
         except InferlabError as error:
             self.troubles.append(f"comparing {labels[0]} with {labels[1]} failed: {error}")
             return None
+
+
+def prefers_simpler(ratio: float, verdict: str) -> bool:
+    """Whether a comparison is a tie: the arms are the same, or nothing is known and the estimate is within 3 %."""
+    return verdict == "same" or (verdict == "inconclusive" and abs(math.log(ratio)) <= math.log1p(TIE))
+
+
+def simplest(tied: Sequence[Candidate]) -> Candidate:
+    """The simplest of equals, the first of them where several are."""
+    return min(tied, key=lambda candidate: candidate.simplicity)
 
 
 def deployment(job: Job, layout: Layout | None = None, decided: Mapping[str, str] | None = None) -> Deployment:
@@ -157,11 +188,11 @@ def recommend(search: Search, listener: Listener) -> Recommendation:
     search = replace(search, plan=replace(search.plan, batch_sizes=_batch_sizes(search)))
     engines, left_out = _engines(search)
     bases = _base_jobs(search)
-    cores = tuple(filter(None, search.plan.num_cores)) or exploration.core_counts(usable_cores(search.plan))
-    grid = exploration.grid(engines, cores, tuple(filter(None, search.plan.num_streams)), tuple(bases))
-    if not grid:
+    cores = tuple(filter(None, search.plan.num_cores)) or core_counts(usable_cores(search.plan))
+    candidates = grid(engines, cores, tuple(filter(None, search.plan.num_streams)), tuple(bases))
+    if not candidates:
         raise BadInput("No configuration is left to try: there are more streams than cores. Give -nstreams fewer.")
-    explorer = Explorer(search, grid, bases, listener)
+    explorer = Explorer(search, candidates, bases, listener)
     finals = Finals(explorer, listener)
     interrupted = False
     try:
@@ -225,7 +256,7 @@ def _batch_sizes(search: Search) -> tuple[int | None, ...]:
     fixed = plan.input_file or plan.input_shapes or fixed_batch(inputs) is not None
     if batch_sizes or fixed or all(batch_axis(spec, inputs) is None for spec in inputs):
         return batch_sizes or (None,)
-    return exploration.BATCH_SIZES
+    return BATCH_SIZES
 
 
 def _result(explorer: Explorer, finals: Finals, left_out: Mapping[str, str], interrupted: bool) -> Recommendation:

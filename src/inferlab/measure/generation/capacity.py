@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +16,15 @@ from inferlab.measure.cell import measuring_alone
 from inferlab.measure.generation.cells import serving_of
 from inferlab.measure.generation.process import Process, prepare_generation
 from inferlab.measure.generation.reference import GenerationJob
-from inferlab.measure.generation.stats import generation_findings, limit_share, value_s, worst_agreement
+from inferlab.measure.generation.stats import (
+    generation_findings,
+    limit_share,
+    percentiles_ms,
+    value_s,
+    worst_agreement,
+)
 from inferlab.measure.rate_search import Probe, RateSearch, Reading, readings_by_rate, search_findings
-from inferlab.measure.stats import PERCENTILES, percentile, samples_needed
+from inferlab.measure.stats import samples_needed
 from inferlab.records import Listener
 from inferlab.records.capacity import GenerationCapacity, LoadPoint, LoneRequests, Objective
 from inferlab.records.generation import (
@@ -193,9 +198,7 @@ def _point(rate: float, readings: Sequence[Reading], slo: Sequence[TokenLimit], 
     good = sum(limit_share(sequence, slo) <= 1 for sequence in sequences)
 
     def percentiles(metric: TokenMetric) -> dict[float, float | None]:
-        known = [value for sequence in sequences if (value := value_s(sequence, metric)) is not None]
-        times_ms = np.array([*(1e3 * value for value in known), *[math.inf] * (requests - len(sequences))])
-        return {p: percentile(times_ms, p) if len(times_ms) else None for p in PERCENTILES}
+        return percentiles_ms(sequences, requests - len(sequences), lambda one: value_s(one, metric))
 
     return LoadPoint(
         rate=rate,

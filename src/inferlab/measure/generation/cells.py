@@ -14,6 +14,7 @@ from typing import Literal
 from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput
+from inferlab.measure.cells import validate_cores
 from inferlab.measure.stats import processes_for
 from inferlab.model.generative_files import text_of
 from inferlab.model.inputs import Clip
@@ -62,13 +63,7 @@ _BASE_BYTES = 500_000_000
 def validate_generation(plan: GenerationPlan) -> None:
     """Refuse what cannot be measured before anything is loaded."""
     validate_values(GENERATION, plan)
-    listed = len(plan.cpu_list)
-    for cores in plan.num_cores:
-        if listed and cores not in (None, listed):
-            raise BadInput(
-                f"--cpu-list names {listed}, -ncores asks for {cores}: leave one out, or let them agree."
-            )
-        machine.choose_cpus(cores or listed or 1, plan.thread_pinning, plan.cpu_list)
+    validate_cores(plan)
     for engine in plan.engines:
         registry.launch_generator(engine)
     served = [rate for rate in plan.rates if rate is not None]

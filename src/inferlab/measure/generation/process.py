@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import math
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +17,7 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import EngineFailed
 from inferlab.measure.cell import measuring_alone
+from inferlab.measure.children import FreshProcesses
 from inferlab.measure.generation.cells import (
     decoder_tokens,
     end_position,
@@ -55,7 +53,6 @@ from inferlab.measure.generation.reference import (
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.records import Event, Listener
 from inferlab.records.generation import Agreement, CacheSize, Generation, GenerationRun, Repetition
-from inferlab.version import __version__
 from inferlab.worker import Launch, Reply, Worker
 
 _BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "u8": 1.0, "i8": 1.0}
@@ -122,10 +119,11 @@ def prepare_generation(job: GenerationJob, listener: Listener) -> Iterator[Prepa
         yield PreparedGeneration(job, launch, path, kind, reference)
 
 
-class Process:
+class Process(FreshProcesses):
     """One fresh process with the model loaded: checked, warmed up, measured, and checked again."""
 
     def __init__(self, prepared: PreparedGeneration, number: int) -> None:
+        super().__init__()
         self._prepared, self._number = prepared, number
         self._job = prepared.job
         self._cell, self._model = prepared.job.cell, prepared.job.model
@@ -136,7 +134,6 @@ class Process:
             else machine.choose_cpus(self._cell.num_cores, self._cell.thread_pinning, self._cell.cpu_list)
         )
         self._serving = serving_of(self._cell)
-        self._started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         self._scores: list[Score] = []
         self._repetitions: list[Repetition] = []
         self._warm_up: Reply | None = None
@@ -148,36 +145,14 @@ class Process:
         self._before_bytes: int | None = None
         began = time.monotonic()
         self._worker = Worker(prepared.launch, self._cpus, prepared.job.patience_s)
+        self._workers.append(self._worker)
         try:
-            self._loaded = self._worker.ask("load", model=str(prepared.path), **self._request()).data
+            self.loaded = self._worker.ask("load", model=str(prepared.path), **self._request()).data
             self.ready_s = time.monotonic() - began
             self._loaded_bytes = self._empty()
-        except BaseException:
-            self._worker.kill()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._worker.kill()
-        self._worker.close()
-
-    def pause(self) -> None:
-        """Stop it, so that it leaves the CPUs to others."""
-        self._worker.pause()
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self._worker.resume()
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Of all packages that take part."""
-        return {"inferlab": __version__, "python": sys.version.split()[0], **self._loaded["versions"]}
 
     @property
     def repetitions(self) -> tuple[Repetition, ...]:
@@ -186,8 +161,8 @@ class Process:
 
     def settings(self) -> dict[str, Any]:
         """What is in force, for the log."""
-        version = next(iter(self._loaded["versions"].values()), "")
-        return {"engine": self._cell.engine, "version": version, **self._loaded["settings"]}
+        version = next(iter(self.loaded["versions"].values()), "")
+        return {"engine": self._cell.engine, "version": version, **self.loaded["settings"]}
 
     def check(self, number: int) -> None:
         """Compare free generations and forced tokens with the reference's, in every sequence of a batch.
@@ -216,7 +191,7 @@ class Process:
     def _reference(self) -> Reference:
         """What there is to compare with, where the engine says which tokens it chose."""
         reference = self._prepared.reference
-        if self._loaded["settings"].get("token_ids") != "none":
+        if self.loaded["settings"].get("token_ids") != "none":
             return reference
         return replace(reference, checks=(), reason="the server does not say which tokens it chose")
 
@@ -353,12 +328,12 @@ class Process:
         settings = {**told["settings"], **({} if self._cell.rate is None else {"serving": self._serving})}
         return GenerationRun(
             cell_id=self._cell.id,
-            started_at=self._started_at,
+            started_at=self.started_at,
             repetitions=self.repetitions,
             ready_s=self.ready_s,
-            load_s=self._loaded["load_s"],
+            load_s=self.loaded["load_s"],
             first_generation_s=self._first_generation_s,
-            baseline_memory_bytes=self._loaded["baseline_memory_bytes"],
+            baseline_memory_bytes=self.loaded["baseline_memory_bytes"],
             loaded_memory_bytes=self._loaded_bytes,
             prefilled_memory_bytes=told["prefilled_memory_bytes"],
             decoded_memory_bytes=told["decoded_memory_bytes"],

@@ -244,6 +244,15 @@ def limit_share(one: Generation, slo: Sequence[TokenLimit]) -> float:
     return max((value_s(one, limit.metric) or 0.0) / limit.limit_s for limit in slo)
 
 
+def percentiles_ms(
+    served: Sequence[Generation], unserved: int, value: Callable[[Generation], float | None]
+) -> dict[float, float | None]:
+    """Of seconds that requests took; one that was not served is later than every one that was."""
+    known = [taken_s for one in served if (taken_s := value(one)) is not None]
+    times_ms = np.array([*(1e3 * taken_s for taken_s in known), *[math.inf] * unserved])
+    return {p: percentile(times_ms, p) if len(times_ms) else None for p in PERCENTILES}
+
+
 def summarize_load(cell: GenerationCell, runs: Sequence[GenerationRun], slo: Sequence[TokenLimit]) -> LoadSummary:
     """The numbers of a cell whose requests arrive by themselves; there is at least one run."""
     assert cell.rate is not None, "requests arrive at a rate"
@@ -253,10 +262,8 @@ def summarize_load(cell: GenerationCell, runs: Sequence[GenerationRun], slo: Seq
     unserved = arrived - len(served)
     good = [one for one in served if slo and limit_share(one, slo) <= 1]
 
-    def percentiles(values: Callable[[Generation], float | None]) -> dict[float, float | None]:
-        known = [value for one in served if (value := values(one)) is not None]
-        times_ms = np.array([*(1e3 * value for value in known), *[math.inf] * unserved])
-        return {p: percentile(times_ms, p) if len(times_ms) else None for p in PERCENTILES}
+    def percentiles(value: Callable[[Generation], float | None]) -> dict[float, float | None]:
+        return percentiles_ms(served, unserved, value)
 
     def per_second(count: Callable[[GenerationRun], int]) -> Estimate:
         rates = [count(run) / span_s for run in runs if (span_s := _span_s(run, rate)) > 0]
