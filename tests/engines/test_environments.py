@@ -51,7 +51,7 @@ def quick_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     # Not at the top: this file is run as a program, too.
     from tests.helpers.releases import quick_python
 
-    return quick_python(tmp_path_factory.mktemp("quick"), "pip")
+    return quick_python(tmp_path_factory.mktemp("quick"))
 
 
 @pytest.fixture
