@@ -38,7 +38,7 @@ _ANY_LENGTH = 17
 ONE_BY_ONE = Plan("", scenarios=("sync",))
 
 
-def told(help: str, default: Any = None) -> Any:
+def request_field(help: str, default: Any = None) -> Any:
     """A field of a request that is no option of its plan; the HTTP API describes it so."""
     return field(default=default, metadata={"help": help})
 
@@ -52,13 +52,15 @@ class BenchmarkRequest:
     """
 
     plan: Plan
-    against: str | None = told("Compare with the benchmark of this id; its cores and batch sizes are measured.")
-    version: str | None = told("The id of a version; null is the model as it is.")
-    compare_engine: str | None = told("Measure interleaved with this engine, and compare.")
-    compare_version: str | None = told(
+    against: str | None = request_field(
+        "Compare with the benchmark of this id; its cores and batch sizes are measured."
+    )
+    version: str | None = request_field("The id of a version; null is the model as it is.")
+    compare_engine: str | None = request_field("Measure interleaved with this engine, and compare.")
+    compare_version: str | None = request_field(
         "The version on the other side; the engine may be the same where the versions differ."
     )
-    fresh: bool = told(f"Of a comparison: {COMPARISON['fresh'].help}", False)
+    fresh: bool = request_field(f"Of a comparison: {COMPARISON['fresh'].help}", False)
     #: What its entry is marked with.
     entry_labels: tuple[tuple[str, str], ...] = ()
 
@@ -84,7 +86,7 @@ class ProfileRequest:
 
     plan: Plan
     wanted: ProfileOptions
-    version: str | None = told("The id of a version; null is the model as it is.")
+    version: str | None = request_field("The id of a version; null is the model as it is.")
 
 
 #: What the form of a profile begins with.
@@ -105,9 +107,9 @@ class GenerationComparisonRequest:
     a: GenerationPlan
     b: GenerationPlan
     metric: ComparedMetric = field(default="tpot", metadata={"help": ONLY_GENERATION["metric"].help})
-    time_s: float = told(_TOTAL, 60.0)
-    margin: float = told(COMPARISON["margin"].help, 0.01)
-    fresh: bool = told(COMPARISON["fresh"].help, False)
+    time_s: float = request_field(_TOTAL, 60.0)
+    margin: float = request_field(COMPARISON["margin"].help, 0.01)
+    fresh: bool = request_field(COMPARISON["fresh"].help, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class GenerationCapacityRequest:
     """Search the highest rate of requests of which enough meet the plan's objective; the plan has one cell."""
 
     plan: GenerationPlan
-    attainment: float = told(ONLY_GENERATION["attainment"].help, 0.9)
+    attainment: float = request_field(ONLY_GENERATION["attainment"].help, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class GenerationRecommendationRequest:
     """Search the engine, cores and batch size that generate most tokens per second within the plan's limits."""
 
     plan: GenerationPlan
-    time_s: float = told(_TOTAL, 120.0)
+    time_s: float = request_field(_TOTAL, 120.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from inferlab.store.entries import Entry, QueuedJob
 from inferlab.store.rows import new_id
 from inferlab.store.store import Store
 from inferlab.transform.patterns import parse_groups
-from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, told
+from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, request_field
 
 if TYPE_CHECKING:
     from inferlab.workspace.workspace import Workspace
@@ -252,23 +252,25 @@ _MOST_ENGINES = 8
 class VersionRequest:
     """A version to be made: pruned, quantised, or both; then compared with the original on each engine."""
 
-    name: str = told("Its name, up to 80 characters.", "")
+    name: str = request_field("Its name, up to 80 characters.", "")
     plan: Plan = ONE_BY_ONE
-    sparsity: float | None = told("The sparsity of every layer but the first, the last and grouped ones.")
+    sparsity: float | None = request_field("The sparsity of every layer but the first, the last and grouped ones.")
     levels: Mapping[str, float] = field(
         default_factory=dict, metadata={"help": "Or the sparsity by the name of the weight."}
     )
-    budget: float | None = told("Or the loss that may be spent; the profiles choose the layers.")
-    performance: str | None = told("The profile to take times from; null is the newest.")
-    loss: str | None = told("The profile to take losses from; null is the newest.")
-    pattern: str = told("How zeros lie: unstructured, block4, N:M (such as 2:4) or channel.", "unstructured")
+    budget: float | None = request_field("Or the loss that may be spent; the profiles choose the layers.")
+    performance: str | None = request_field("The profile to take times from; null is the newest.")
+    loss: str | None = request_field("The profile to take losses from; null is the newest.")
+    pattern: str = request_field(
+        "How zeros lie: unstructured, block4, N:M (such as 2:4) or channel.", "unstructured"
+    )
     quantization: Scheme | None = field(
         default=None, metadata={"help": "static or dynamic INT8, weights only, or fp16."}
     )
     engines: tuple[str, ...] = field(
         default=("onnxruntime",), metadata={"help": "Engines to measure on; an empty list only makes it."}
     )
-    data: str | None = told(
+    data: str | None = request_field(
         "An .npz of inputs, optionally with labels: `upload:ID`, an allowed path, or `demo:digits`. Ranges of "
         "static INT8 are found on it; without it, on generated inputs."
     )
@@ -276,8 +278,8 @@ class VersionRequest:
     @property
     def prunes(self) -> bool:
         """Whether some weights become zero."""
-        asked = self.sparsity is not None or self.budget is not None or bool(self.levels)
-        return asked or group_share(self.pattern) is not None
+        prunes = self.sparsity is not None or self.budget is not None or bool(self.levels)
+        return prunes or group_share(self.pattern) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +305,8 @@ class Basis:
     def within(self, budget: float, weights: list[str] | None = None) -> dict[str, float]:
         """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones."""
         check_budget(budget)
-        found = estimate(self.profile.performance, self.loss, budget, weights)
-        return dict(found.levels) if found else {}
+        best = estimate(self.profile.performance, self.loss, budget, weights)
+        return dict(best.levels) if best else {}
 
     def alike(self, sparsity: float, weights: list[str] | None = None) -> dict[str, float]:
         """The same sparsity for all weights."""
@@ -334,27 +336,27 @@ class Basis:
         return int8_speedup(self.profile.performance)
 
 
-def add_version(workspace: Workspace, project_id: str, asked: VersionRequest) -> QueuedJob:
+def add_version(workspace: Workspace, project_id: str, request: VersionRequest) -> QueuedJob:
     """Queue an optimised version of a project's model."""
     workspace.refuse_generating(project_id)
     project = workspace.store.projects.get(project_id)
     model = project.model
-    if asked.plan.input_shapes is None:
-        asked = replace(asked, plan=replace(asked.plan, input_shapes=project.input_shapes))
-    for engine in asked.engines:
+    if request.plan.input_shapes is None:
+        request = replace(request, plan=replace(request.plan, input_shapes=project.input_shapes))
+    for engine in request.engines:
         workspace.engines.refuse(engine, model)
-    if asked.data and asked.data != "demo:digits":
-        asked = replace(asked, data=workspace.sources.file(asked.data))
+    if request.data and request.data != "demo:digits":
+        request = replace(request, data=workspace.sources.file(request.data))
     levels: dict[str, float] = {}
     try:
-        basis = read_basis(workspace, project_id, asked.performance, asked.loss)
-        levels = levels_of(asked, basis) if asked.prunes else {}
-        asked = replace(asked, performance=basis.performance_id, loss=basis.loss_id)
+        basis = read_basis(workspace, project_id, request.performance, request.loss)
+        levels = levels_of(request, basis) if request.prunes else {}
+        request = replace(request, performance=basis.performance_id, loss=basis.loss_id)
     except InferlabError:
         # Nothing can be predicted of this model, which is not needed to change its precision.
-        if asked.prunes or asked.performance or asked.loss:
+        if request.prunes or request.performance or request.loss:
             raise
-    return workspace.queue(project_id, version_request(asked, model, levels))
+    return workspace.queue(project_id, version_request(request, model, levels))
 
 
 def read_basis(
@@ -364,10 +366,10 @@ def read_basis(
     digest = workspace.store.projects.get(project_id).model.digest
     # Profiles of versions stand beside them.
     known = [profile for profile in workspace.profiles(project_id) if profile.model_digest == digest]
-    for wanted in filter(None, (performance_id, loss_id)):
-        if wanted not in {one.id for one in known}:
-            raise NotThere(f"{wanted} is not a profile of this project's model.")
-    first = performance_id or next((one.id for one in known if one.brief.get("performance")), None)
+    for profile_id in filter(None, (performance_id, loss_id)):
+        if profile_id not in {profile.id for profile in known}:
+            raise NotThere(f"{profile_id} is not a profile of this project's model.")
+    first = performance_id or next((profile.id for profile in known if profile.brief.get("performance")), None)
     second = loss_id or _newest_losses(known)
     losses = workspace.profile_as_kept(second) if second else workspace.theory(project_id)
     if losses.loss is not None and losses.loss.left_out:
@@ -382,15 +384,15 @@ def _with_all_layers(loss: LossProfile, theory: LossProfile | None) -> LossProfi
     """The losses with the layers that were not measured too, which have none."""
     known = {layer.weight for layer in loss.layers}
     missing = [layer for layer in theory.layers if layer.weight not in known] if theory else []
-    bare = [replace(one, losses={}, accuracies={}, sensitivity=None) for one in missing]
-    return replace(loss, layers=tuple(sorted((*loss.layers, *bare), key=lambda one: one.index)))
+    bare = [replace(layer, losses={}, accuracies={}, sensitivity=None) for layer in missing]
+    return replace(loss, layers=tuple(sorted((*loss.layers, *bare), key=lambda layer: layer.index)))
 
 
 def _newest_losses(profiles: list[Entry]) -> str | None:
     """The newest profile whose losses were measured, else the first one, with those estimated from the weights."""
     methods = {profile.id: (profile.brief.get("loss") or {}).get("method") for profile in profiles}
-    tried = [one for one, method in methods.items() if method not in (None, "approximated")]
-    rough = [one for one, method in methods.items() if method == "approximated"]
+    tried = [profile_id for profile_id, method in methods.items() if method not in (None, "approximated")]
+    rough = [profile_id for profile_id, method in methods.items() if method == "approximated"]
     return next(iter([*tried, *reversed(rough)]), None)
 
 
@@ -400,55 +402,57 @@ def group_share(pattern: str) -> float | None:
     return None if groups is None else groups[0] / groups[1]
 
 
-def levels_of(asked: VersionRequest, basis: Basis) -> dict[str, float]:
+def levels_of(request: VersionRequest, basis: Basis) -> dict[str, float]:
     """The sparsity of every weight that is asked for."""
-    given = [one for one in (asked.sparsity, asked.budget, asked.levels or None) if one is not None]
-    if len(given) > 1:
+    choices = [
+        choice for choice in (request.sparsity, request.budget, request.levels or None) if choice is not None
+    ]
+    if len(choices) > 1:
         raise BadInput("Give a sparsity, a loss budget, or the levels of layers: one of them.")
-    if asked.budget is not None:
-        return basis.within(asked.budget)
-    if asked.levels:
-        basis.predicted(asked.levels)
-        return dict(asked.levels)
-    sparsity = asked.sparsity if asked.sparsity is not None else group_share(asked.pattern)
+    if request.budget is not None:
+        return basis.within(request.budget)
+    if request.levels:
+        basis.predicted(request.levels)
+        return dict(request.levels)
+    sparsity = request.sparsity if request.sparsity is not None else group_share(request.pattern)
     if sparsity is None or not 0 < sparsity < 1:
         raise BadInput("The sparsity must lie between 0 and 1, such as 0.8.")
     return basis.alike(sparsity)
 
 
-def version_request(asked: VersionRequest, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
+def version_request(request: VersionRequest, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
     """The job that makes a version with these shares of zeros; refuses what cannot be made."""
-    name = checked_name(asked.name, "version")
-    if len(asked.engines) > _MOST_ENGINES:
+    name = checked_name(request.name, "version")
+    if len(request.engines) > _MOST_ENGINES:
         raise BadInput(f"A version is measured on {_MOST_ENGINES} engines at most.")
     pruned = {weight: level for weight, level in levels.items() if level > 0}
-    pruning = Pruning(scope="layers", pattern=asked.pattern, layers=pruned) if pruned else None
-    quantization = Quantization(asked.quantization) if asked.quantization else None
+    pruning = Pruning(scope="layers", pattern=request.pattern, layers=pruned) if pruned else None
+    quantization = Quantization(request.quantization) if request.quantization else None
     if pruning is None and quantization is None:
         raise BadInput("Nothing would change: no layer is pruned, and the precision stays. Choose something.")
-    wanted = VersionOptions(
+    options = VersionOptions(
         Recipe(pruning=pruning, quantization=quantization),
         str(new_file(name)),
         name,
-        asked.data,
-        tuple(dict.fromkeys(asked.engines)),
-        asked.plan.time_s,
-        performance_id=asked.performance,
-        loss_id=asked.loss,
+        request.data,
+        tuple(dict.fromkeys(request.engines)),
+        request.plan.time_s,
+        performance_id=request.performance,
+        loss_id=request.loss,
     )
-    validate_version(wanted)
-    plan = planned(replace(asked.plan, engines=wanted.engines[:1] or ("onnxruntime",)), model)
-    return OptimizationRequest(plan, wanted)
+    validate_version(options)
+    plan = planned(replace(request.plan, engines=options.engines[:1] or ("onnxruntime",)), model)
+    return OptimizationRequest(plan, options)
 
 
-def renewed(asked: OptimizationRequest) -> OptimizationRequest:
+def renewed(request: OptimizationRequest) -> OptimizationRequest:
     """The same once more, as a version of its own."""
-    again = replace(asked.asked, out=str(new_file(asked.asked.name)))
-    return OptimizationRequest(asked.plan, again)
+    again = replace(request.asked, out=str(new_file(request.asked.name)))
+    return OptimizationRequest(request.plan, again)
 
 
 def free_name(name: str, taken: set[str]) -> str:
     """A name that no version has yet: this one, or with a number behind it."""
     if name not in taken:
         return name
-    return next(one for number in range(2, len(taken) + 3) if (one := f"{name} ({number})") not in taken)
+    return next(free for number in range(2, len(taken) + 3) if (free := f"{name} ({number})") not in taken)

@@ -16,7 +16,7 @@ from inferlab.store.entries import BENCHMARK, RESUMABLE, Entry, QueuedJob
 from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.units import plural, shortened
 from inferlab.web import shell
-from inferlab.web.components.forms import ask_name, close_button, dialog
+from inferlab.web.components.forms import Foot, close_button, dialog
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages
 from inferlab.web.live import NAMES, page_of
@@ -284,7 +284,7 @@ class EntryActions:
             await asyncio.to_thread(self._workspace.rename, entry.id, name)
             await self._show(self._renamed)
 
-        await ask_name(name_in_lists(entry), rename, self._client)
+        await _ask_name(name_in_lists(entry), rename, self._client)
 
     async def _copy(self, entry: Entry) -> None:
         await copy_command(await asyncio.to_thread(self._workspace.command, entry.id), self._client)
@@ -300,6 +300,14 @@ class EntryActions:
             waiting = show_page()
             if waiting is not None:
                 await waiting
+
+
+async def _ask_name(name: str, rename: Callable[[str], Awaitable[None]], client: Client) -> None:
+    """Ask for another name; `rename` is given it, and the dialog closes when it succeeds."""
+    with dialog("Rename", client=client) as opened:
+        field = ui.input("Name", value=name).props('autofocus data-testid="new-name"')
+        foot = Foot(opened, "Rename", "rename-to", lambda: rename(field.value or ""))
+        field.on("keydown.enter", foot.submit)
 
 
 def page_actions(desk: Desk, section: str) -> EntryActions:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from nicegui import html, ui
 
+from inferlab import machine
 from inferlab.errors import BadInput
 from inferlab.options.generation import GENERATION, make_generation_plan
 from inferlab.options.plan import COMPARISON, make_plan
@@ -26,7 +27,6 @@ from inferlab.web.components.forms import (
     ReasonSelect,
     RequestDialog,
     VersionSelect,
-    core_chips,
     engine_choices,
     number,
     shapes_field,
@@ -66,6 +66,8 @@ _LAID_OUT = (
     *("sequence_length", "input_shapes", "time"),
 )
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+# With more cores than this, powers of two are offered; any other can be typed in.
+_MOST_CHIPS = 16
 # Benchmarks that one can be compared with: the newest.
 _RECENT = 50
 _TAKEN = "As in {}"
@@ -100,7 +102,7 @@ class BenchmarkDialog(RequestDialog[BenchmarkRequest]):
             self._version = VersionSelect(self._versions, self._begin_with).props('data-testid="version"')
             self._version.on_value_change(self.changed)
         self._comparison(self._begin_against)
-        self._cores = core_chips(self.changed)
+        self._cores = _core_chips(self.changed)
         own = own_batch_size(self._model)
         self._batches = NumberChips("Batch sizes", "batches", _BATCH_SIZES, own, None, self.changed)
         self._how()
@@ -258,6 +260,13 @@ async def open_dialog(
     await opened.changed()
 
 
+def _core_chips(changed: Callable[[], Awaitable[None]]) -> NumberChips:
+    """Chips for the core counts of this machine."""
+    cores = len(machine.cores())
+    offered = range(1, cores + 1) if cores <= _MOST_CHIPS else [2**power for power in range(cores.bit_length())]
+    return NumberChips("Core counts", "cores", offered, machine.usable_cores(), cores, changed)
+
+
 def _named(entry: Entry) -> str:
     """An entry in a list."""
     return f"{given_name(entry) or measured_on(entry)} ({age(entry.created_at, datetime.now(UTC))})"
@@ -312,7 +321,7 @@ class GenerationDialog(RequestDialog[TokenRequest]):
         self._engines = EngineBoxes("Engines", "engine", self._choices, self.changed)
         self._chips = {name: self._number_chips(name, *offered) for name, offered in _OFFERED.items()}
         self._chips["batch_size"] = NumberChips("Batch sizes", "batches", _BATCHES, 1, None, self.changed)
-        self._chips["num_cores"] = core_chips(self.changed)
+        self._chips["num_cores"] = _core_chips(self.changed)
         with html.div().classes("il-fields-2"):
             self._time = number("Time (s)", "time", self.changed, value=GenerationPlan("").time_s)
             self._rate = number("Requests per second", "rate", self.changed)

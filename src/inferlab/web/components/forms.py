@@ -12,7 +12,6 @@ from nicegui import Client, html, ui
 from nicegui.element import Element
 from nicegui.elements.mixins.value_element import ValueElement
 
-from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
 from inferlab.options import Flag, Option, Word, of_command
 from inferlab.options.plan import PLAN
@@ -25,8 +24,6 @@ from inferlab.workspace.requests import usual_shapes
 from inferlab.workspace.versions import Version
 
 R = TypeVar("R")
-# With more cores than this, powers of two are offered; any other can be typed in.
-_MOST_CHIPS = 16
 
 
 @contextmanager
@@ -52,14 +49,6 @@ def close_button(opened: ui.dialog, name: str = "close") -> None:
     """The foot of a dialog that only shows something."""
     with html.div().classes("il-dialog-actions"):
         ui.button("Close", on_click=opened.close).props(f'flat data-testid="{name}"')
-
-
-async def ask_name(name: str, rename: Callable[[str], Awaitable[None]], client: Client) -> None:
-    """Ask for another name; `rename` is given it, and the dialog closes when it succeeds."""
-    with dialog("Rename", client=client) as opened:
-        field = ui.input("Name", value=name).props('autofocus data-testid="new-name"')
-        foot = Foot(opened, "Rename", "rename-to", lambda: rename(field.value or ""))
-        field.on("keydown.enter", foot.submit)
 
 
 class Foot:
@@ -404,13 +393,6 @@ class NumberChips:
             self.values = self.values[:1]
             self._fill()
             await self._changed()
-
-
-def core_chips(changed: Callable[[], Awaitable[None]]) -> NumberChips:
-    """Chips for the core counts of this machine."""
-    cores = len(machine.cores())
-    offered = range(1, cores + 1) if cores <= _MOST_CHIPS else [2**power for power in range(cores.bit_length())]
-    return NumberChips("Core counts", "cores", offered, machine.usable_cores(), cores, changed)
 
 
 async def engine_choices(desk: Desk, model: Model | GenerativeModel) -> list[EngineChoice]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from nicegui import html, ui
@@ -14,13 +13,12 @@ from inferlab.profiling.gains import best_gain, time_without
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Shape
 from inferlab.records.optimization import CHANNEL, Scheme
-from inferlab.records.profile import BUDGET, Interval, PerformanceProfile, Profile, PruningEstimate
+from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate
 from inferlab.units import count, decimal, plural, share
 from inferlab.views import profile as words
 from inferlab.views import text
 from inferlab.views.fields import between_at
 from inferlab.web import shell
-from inferlab.web.components.forms import help_icon
 from inferlab.web.faults import on_pages
 from inferlab.workspace.engines import title
 from inferlab.workspace.versions import Basis
@@ -317,146 +315,3 @@ def _zeros(basis: Basis, found: PruningEstimate) -> float:
     weights = {layer.weight: layer for layer in loss.layers}
     before = sum(weight.params * weight.zero_fraction for weight in weights.values())
     return found.parameter_reduction + (before / loss.params if loss.params else 0.0)
-
-
-# Who drags a slider passes many values on the way.
-_SETTLED_S = 0.25
-
-
-class SliderNumber:
-    """A slider and the number beside it, of which each follows the other; `changed` is called when one is settled.
-
-    The slider has a lowest and a highest place and a step. It goes by what `to_place` makes of the number, and
-    `from_place` makes a number of that again.
-    """
-
-    def __init__(
-        self,
-        label: str,
-        name: str,
-        help: str,
-        changed: Callable[[], Awaitable[None]],
-        value: float,
-        scale: tuple[float, float, float],
-        marks: Mapping[float, str],
-        step: float,
-        most: float | None = None,
-        suffix: str = "",
-        to_place: Callable[[float], float] = float,
-        from_place: Callable[[float], float] = float,
-    ) -> None:
-        self._changed, self._to_place, self._from_place = changed, to_place, from_place
-        self._turn, self._setting = 0, False
-        with html.div().classes("il-stat-label"):
-            html.span(label)
-            help_icon(help)
-        with html.div().classes("il-budget-row"):
-            labels = [{"value": place, "label": text} for place, text in marks.items()]
-            low, high, slider_step = scale
-            self._slider = ui.slider(min=low, max=high, step=slider_step, value=to_place(value)).props(
-                f':marker-labels="{labels}" data-testid="{name}-slider" aria-label="{label}"'
-            )
-            self._number = ui.number(value=value, min=0, max=most, step=step, suffix=suffix or None).props(
-                f'data-testid="{name}" aria-label="{label}"'
-            )
-        self._slider.on_value_change(self._slid)
-        self._number.on_value_change(self._typed)
-
-    @property
-    def value(self) -> float:
-        """What is chosen."""
-        return max(0.0, float(self._number.value or 0.0))
-
-    def show(self, value: float) -> None:
-        """Show another value without an answer; nobody waits any more for what was chosen before."""
-        self.drop_pending()
-        self._set(lambda: (self._slider.set_value(self._to_place(value)), self._number.set_value(value)))
-
-    def enable(self, on: bool) -> None:
-        """Let the user choose, or not."""
-        self._slider.set_enabled(on)
-        self._number.set_enabled(on)
-
-    def drop_pending(self) -> None:
-        """What was chosen last is in force, but nobody waits for it to be told any more."""
-        self._turn += 1
-
-    async def settle(self) -> None:
-        """Tell of a change, unless another follows it."""
-        self._turn += 1
-        turn = self._turn
-        await asyncio.sleep(_SETTLED_S)
-        if turn == self._turn:
-            await self._changed()
-
-    # Not themselves asynchronous: such handlers run when what `_set` set is over.
-    def _slid(self) -> Awaitable[None] | None:
-        if self._setting:
-            return None
-        self._set(lambda: self._number.set_value(self._from_place(self._slider.value)))
-        return self.settle()
-
-    def _typed(self) -> Awaitable[None] | None:
-        if self._setting or self._number.value is None:
-            return None
-        self._set(lambda: self._slider.set_value(self._to_place(self.value)))
-        return self.settle()
-
-    def _set(self, change: Callable[[], object]) -> None:
-        """Let one field follow the other without an answer."""
-        self._setting = True
-        change()
-        self._setting = False
-
-
-# The slider goes by powers of ten, in steps that change what is chosen but little.
-_LOW, _HIGH, _STEP = -3.0, 1.0, 0.05
-_HELP = (
-    "How much loss a change of the model may cost, before any retraining: INT8, removed channels and zeros alike. "
-    "For zeros, the losses of single layers are added up. 0.1 leaves 90 % of the outputs' power, or is a rise of "
-    "the cross-entropy by 0.1."
-)
-
-
-class BudgetControl:
-    """The loss budget and, where there are several, the loss profiles to go by."""
-
-    def __init__(
-        self,
-        changed: Callable[[], Awaitable[None]],
-        budget: float = BUDGET,
-        losses: Mapping[str, str] | None = None,
-        chosen: str | None = None,
-    ) -> None:
-        with html.div().classes("il-budget"):
-            self._budget = SliderNumber(
-                "Loss budget",
-                "budget",
-                _HELP,
-                changed,
-                budget,
-                (_LOW, _HIGH, _STEP),
-                {power: f"{10.0**power:g}" for power in range(-3, 2)},
-                0.01,
-                to_place=_place,
-                from_place=lambda place: float(f"{10**place:.2g}"),
-            )
-            self._loss = ui.select(dict(losses or {}), label="Loss profile", value=chosen)
-            self._loss.props('data-testid="budget-loss"').set_visibility(bool(losses))
-        self._loss.on_value_change(self._budget.settle)
-        self.drop_pending = self._budget.drop_pending
-
-    @property
-    def budget(self) -> float:
-        """The loss that may be spent."""
-        return self._budget.value
-
-    @property
-    def loss_id(self) -> str | None:
-        """The entry whose losses are gone by; None for the profile's own."""
-        return None if self._loss.value is None else str(self._loss.value)
-
-
-def _place(budget: float) -> float:
-    """Where a budget is on the slider, or the end that is nearest."""
-    return min(_HIGH, max(_LOW, math.log10(budget))) if budget > 0 else _LOW

@@ -20,7 +20,8 @@ from inferlab.units import scaled, shortened
 from inferlab.views.charts.losses import layer_curves
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart
-from inferlab.web.components.profile_summary import BudgetControl, SliderNumber, show_estimate
+from inferlab.web.components.profile_form import BudgetControl, SliderNumber
+from inferlab.web.components.profile_summary import show_estimate
 from inferlab.workspace.versions import PATTERNS, SCHEMES, Basis, VersionRequest, group_share
 
 

@@ -20,7 +20,7 @@ from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.actions import no_profile, page_actions
 from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, content, loaded
-from inferlab.web.components.profile_summary import BudgetControl
+from inferlab.web.components.profile_form import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages, sentence
 from inferlab.web.sections import (

@@ -75,7 +75,7 @@ def register(desk: Desk) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Content:
     """What the page begins with; without a basis nothing can be pruned, for the reason given."""
 
     versions: list[Version]
@@ -96,18 +96,18 @@ class _Overview:
         with shell.titled("Optimization"):
             self._button = ui.button("Create version", icon="add", on_click=self._create)
             self._button.props('data-testid="create-version"').set_enabled(False)
-        found = await loaded(self._read)
+        content = await loaded(self._read)
         shell.section("Versions")
         table = VersionTable(self._project.model, self._base)
-        table.show(found.versions)
-        self._jobs = version_jobs(self._desk, self._project.id, self._base, found.versions, table.show)
+        table.show(content.versions)
+        self._jobs = version_jobs(self._desk, self._project.id, self._base, content.versions, table.show)
         await self._jobs.refresh()
         shell.section("New version", "estimates follow the sliders")
-        if found.basis is None:
-            self._precision(found.problem)
+        if content.basis is None:
+            self._precision(content.problem)
             return
         own = self._opened.own
-        self._editor = VersionEditor(found.basis, self._rebase, _timed(own), _tried(own))
+        self._editor = VersionEditor(content.basis, self._rebase, _timed(own), _tried(own))
         self._button.set_enabled(True)
         await self._editor.begin()
 
@@ -118,7 +118,7 @@ class _Overview:
             return
         with shell.card("il-version-new"), html.div().props('data-testid="nothing-to-prune"').classes("il-column"):
             html.p(f"Nothing can be pruned: {problem} Its precision can be changed.")
-            options = {str(one): text for one, text in SCHEMES.items()}
+            options = {str(scheme): text for scheme, text in SCHEMES.items()}
             self._scheme = ui.select(options, label="Precision", value="static").props('data-testid="scheme"')
         self._button.set_enabled(True)
 
@@ -131,15 +131,15 @@ class _Overview:
         draft = self._editor.draft
         return draft.form(free_name(draft.suggested(), taken), self._editor.basis)
 
-    def _read(self) -> _Found:
+    def _read(self) -> _Content:
         versions = self._desk.workspace.versions.of_project(self._project.id)
         try:
             basis = read_basis(self._desk.workspace, self._project.id)
             if not basis.loss.layers:
                 raise BadInput("This model has no weights that could be pruned.")
         except InferlabError as error:
-            return _Found(versions, None, str(error))
-        return _Found(versions, basis, "")
+            return _Content(versions, None, str(error))
+        return _Content(versions, basis, "")
 
     async def _rebase(self, performance_id: str | None, loss_id: str | None) -> Basis:
         return await asyncio.to_thread(read_basis, self._desk.workspace, self._project.id, performance_id, loss_id)
@@ -161,15 +161,16 @@ class _Overview:
 def _timed(profiles: Sequence[Entry]) -> dict[str, str]:
     now = datetime.now(UTC)
     return {
-        one.id: f"{one.brief['performance']['name']} ({age(one.created_at, now)})" for one in measured(profiles)
+        entry.id: f"{entry.brief['performance']['name']} ({age(entry.created_at, now)})"
+        for entry in measured(profiles)
     }
 
 
 def _tried(profiles: Sequence[Entry]) -> dict[str, str]:
     now = datetime.now(UTC)
-    found = {loss.id: f"{loss.brief['loss']['name']} ({age(loss.created_at, now)})" for loss in losses(profiles)}
+    names = {loss.id: f"{loss.brief['loss']['name']} ({age(loss.created_at, now)})" for loss in losses(profiles)}
     theory = approximated(profiles)
-    return {**found, theory.id: "Approximated"} if theory else found
+    return {**names, theory.id: "Approximated"} if theory else names
 
 
 def done_to(version: Version) -> str:
@@ -230,34 +231,36 @@ class VersionTable:
             for _ in range(3):
                 html.td()
 
-    def _row(self, one: Version) -> None:
-        with html.tr().props(f'data-testid="version-{one.id}"'):
+    def _row(self, version: Version) -> None:
+        with html.tr().props(f'data-testid="version-{version.id}"'):
             with html.td():
-                html.a(one.name, href=f"{self._base}/{one.id}").classes("il-version-link")
-                html.div(done_to(one)).classes("il-muted il-small")
-                if one.file != "there":
-                    shell.chip("file gone" if one.file == "gone" else "file changed", "wrong")
-                elif one.problems or one.interrupted:
+                html.a(version.name, href=f"{self._base}/{version.id}").classes("il-version-link")
+                html.div(done_to(version)).classes("il-muted il-small")
+                if version.file != "there":
+                    shell.chip("file gone" if version.file == "gone" else "file changed", "wrong")
+                elif version.problems or version.interrupted:
                     shell.chip("not all was measured", "warn")
-            html.td(one.precision)
-            html.td("unknown" if one.zero_fraction is None else share(one.zero_fraction)).classes(
+            html.td(version.precision)
+            html.td("unknown" if version.zero_fraction is None else share(version.zero_fraction)).classes(
                 "il-right il-nowrap"
             )
-            html.td("unknown" if one.parameters is None else scaled(one.parameters)).classes("il-right il-nowrap")
-            html.td(size(one.size_bytes)).classes("il-right il-nowrap")
+            html.td("unknown" if version.parameters is None else scaled(version.parameters)).classes(
+                "il-right il-nowrap"
+            )
+            html.td(size(version.size_bytes)).classes("il-right il-nowrap")
             with html.td():
-                self._gained(one)
-            value, detail, on = fidelity(one.distance)
+                self._gained(version)
+            value, detail, on = fidelity(version.distance)
             with html.td().props(f'title="{on}"'):
                 html.div(value)
                 html.div(detail).classes("il-muted il-small")
-            html.td(age(one.entry.created_at, datetime.now(UTC))).classes("il-nowrap")
+            html.td(age(version.entry.created_at, datetime.now(UTC))).classes("il-nowrap")
 
     @staticmethod
-    def _gained(one: Version) -> None:
-        if not one.measured:
+    def _gained(version: Version) -> None:
+        if not version.measured:
             html.span("not measured").classes("il-muted")
-        for comparison in one.measured:
+        for comparison in version.measured:
             with html.div().classes("il-version-gain"):
                 html.span(speedup(comparison))
                 shell.verdict(comparison["verdict"])

@@ -48,47 +48,51 @@ class VersionPage:
             compare = ui.button("Benchmark", icon="leaderboard", on_click=self._compare)
             compare.props('outline data-testid="benchmark-version"').set_enabled(version.file == "there")
             page_actions(self._desk, self._base).button(version.entry)
-        found, predicted = await loaded(self._read)
-        self._notices(version, found)
-        self._summary(found, predicted)
+        optimization, predicted = await loaded(self._read)
+        self._notices(version, optimization)
+        self._summary(optimization, predicted)
         shell.section("Measured against the original", "interleaved, in fresh processes")
-        self._measured(found)
-        ExportCard(self._desk, version, found)
-        self._layers(found)
+        self._measured(optimization)
+        ExportCard(self._desk, version, optimization)
+        self._layers(optimization)
         # It grows from engine to engine while it is measured, and may be removed in another tab.
         follow(self._desk, lambda before, now: self._look(version))
 
     def _read(self) -> tuple[Optimization, float | None]:
         """The version, and what pruning alone was predicted to leave of its outputs' quality."""
-        found = self._desk.workspace.versions.opened(self._id)
-        pruning = found.recipe.pruning
-        if pruning is None or pruning.pattern != "unstructured" or found.recipe.quantization is not None:
-            return found, None
+        optimization = self._desk.workspace.versions.opened(self._id)
+        pruning = optimization.recipe.pruning
+        if pruning is None or pruning.pattern != "unstructured" or optimization.recipe.quantization is not None:
+            return optimization, None
         try:
             basis = read_basis(self._desk.workspace, self._opened.project.id)
             unmeasured = basis.unmeasured(pruning.layers)
-            return found, None if unmeasured else basis.predicted(pruning.layers).recovery
+            return optimization, None if unmeasured else basis.predicted(pruning.layers).recovery
         except InferlabError:
-            return found, None
+            return optimization, None
 
     @staticmethod
-    def _notices(version: Version, found: Optimization) -> None:
-        wrong = [one for one in found.measured if one.output_check.status == "mismatch"]
-        for one in wrong:
-            told = f"Wrong outputs on {title(one.engine)}: {output_check(one.output_check)}"
+    def _notices(version: Version, optimization: Optimization) -> None:
+        wrong = [
+            comparison for comparison in optimization.measured if comparison.output_check.status == "mismatch"
+        ]
+        for comparison in wrong:
+            told = f"Wrong outputs on {title(comparison.engine)}: {output_check(comparison.output_check)}"
             shell.banner("wrong", told).props('data-testid="wrong-outputs"')
         if version.trouble:
             shell.banner("wrong", version.trouble).props('data-testid="trouble"')
-        if notes := words.notes(found):
+        if notes := words.notes(optimization):
             shell.findings([_sentence(note) for note in notes], "notes")
 
     @staticmethod
-    def _summary(found: Optimization, predicted: float | None) -> None:
-        before, after = found.model, found.optimized
+    def _summary(optimization: Optimization, predicted: float | None) -> None:
+        before, after = optimization.model, optimization.optimized
         shell.section("Model summary")
         with shell.card("il-summary"):
             with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
-                shell.fact("Recipe", _sentence(words.recipe(found.recipe)), "recipe-told").classes("il-whole-row")
+                shell.fact("Recipe", _sentence(words.recipe(optimization.recipe)), "recipe-told").classes(
+                    "il-whole-row"
+                )
                 shell.fact("Made from", models.source(before), "made-of")
                 shell.fact("Precision", models.precision(after), "precision")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
@@ -97,44 +101,48 @@ class VersionPage:
                 shell.stat("Parameters", models.parameters(after), known, "parameters")
                 shell.stat("Zeros", models.zeros(after), f"original {models.zeros(before)}", "zeros")
             with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
-                _fidelity(found, predicted)
+                _fidelity(optimization, predicted)
 
-    def _measured(self, found: Optimization) -> None:
+    def _measured(self, optimization: Optimization) -> None:
         with shell.card("il-card-flush il-scroll"):
-            if not found.measured:
+            if not optimization.measured:
                 html.p("It was not measured on any engine.").classes("il-version-none il-muted")
                 return
             with shell.table(_HEADS, _NUMBERS, name="measured"):
-                for one in found.measured:
-                    self._row(one)
+                for comparison in optimization.measured:
+                    self._row(comparison)
 
-    def _row(self, one: Measured) -> None:
-        ends = one.speedup_interval
-        with html.tr().props(f'data-testid="measured-{one.engine}"'):
+    def _row(self, comparison: Measured) -> None:
+        ends = comparison.speedup_interval
+        with html.tr().props(f'data-testid="measured-{comparison.engine}"'):
             with html.td():
-                html.div(f"{title(one.engine)} {one.versions.get(one.engine, '')}".rstrip()).classes("il-strong")
-                html.div(f"cores {one.num_cores}, batch {one.batch_size}").classes("il-muted il-small")
-            for text in (decimal(one.original_ms, 3), decimal(one.ms, 3)):
+                html.div(
+                    f"{title(comparison.engine)} {comparison.versions.get(comparison.engine, '')}".rstrip()
+                ).classes("il-strong")
+                html.div(f"cores {comparison.num_cores}, batch {comparison.batch_size}").classes(
+                    "il-muted il-small"
+                )
+            for text in (decimal(comparison.original_ms, 3), decimal(comparison.ms, 3)):
                 html.td(text).classes("il-right")
-            html.td(f"{one.speedup:.2f} ×").classes("il-right il-strong")
-            html.td(between_at(ends, one.level)).classes("il-right")
+            html.td(f"{comparison.speedup:.2f} ×").classes("il-right il-strong")
+            html.td(between_at(ends, comparison.level)).classes("il-right")
             with html.td():
-                shell.verdict(one.verdict)
-            known = one.foretold_speedup
+                shell.verdict(comparison.verdict)
+            known = comparison.foretold_speedup
             html.td("–" if known is None else f"{known:.2f} ×").classes("il-right")
-            error = one.foretold_error
+            error = comparison.foretold_error
             html.td("–" if error is None else f"{100 * error:+.3g} %").classes("il-right")
             with html.td():
-                if one.entry_id:
+                if comparison.entry_id:
                     html.a("Card", href=f"/projects/{self._opened.project.id}/benchmarks")
 
-    def _layers(self, found: Optimization) -> None:
-        changed = [layer for layer in found.layers if layer.wanted is not None or layer.precision != "FP32"]
+    def _layers(self, optimization: Optimization) -> None:
+        changed = [layer for layer in optimization.layers if layer.wanted is not None or layer.precision != "FP32"]
         shell.section("Layers", f"{plural(len(changed), 'layer')} changed")
-        if not found.layers:
+        if not optimization.layers:
             return
         with shell.card("il-card-flush"):
-            LayerTable("layer-table", "layers", "id, weight").fill(content(_columns(found.layers)))
+            LayerTable("layer-table", "layers", "id, weight").fill(content(_columns(optimization.layers)))
 
     # What can be done.
 
@@ -154,9 +162,9 @@ class VersionPage:
             shell.reload()
 
 
-def _fidelity(found: Optimization, predicted: float | None) -> None:
+def _fidelity(optimization: Optimization, predicted: float | None) -> None:
     """What is left of the outputs' quality, measured, beside what was estimated."""
-    distance = found.distance
+    distance = optimization.distance
     value, *details = fidelity(None if distance is None else plain(distance))
     labelled = distance is not None and distance.accuracy is not None
     shell.stat(
@@ -201,7 +209,7 @@ def _columns(layers: tuple[ChangedLayer, ...]) -> Columns:
 
 def _sentence(text: str) -> str:
     """A note as a sentence: engines as people call them, else a capital letter first."""
-    engine = next((one for one in TITLES if text.startswith((f"{one} ", f"{one}: "))), "")
+    engine = next((name for name in TITLES if text.startswith((f"{name} ", f"{name}: "))), "")
     return f"{title(engine)}{text.removeprefix(engine)}" if engine else f"{text[:1].upper()}{text[1:]}"
 
 
@@ -225,8 +233,8 @@ _SHOWN = "document.querySelector('[data-testid=\"export-text\"]').textContent"
 class ExportCard:
     """Made within the page of a version; texts come when they are asked for."""
 
-    def __init__(self, desk: Desk, version: Version, found: Optimization) -> None:
-        self._desk, self._version, self._model = desk, version, found.optimized
+    def __init__(self, desk: Desk, version: Version, optimization: Optimization) -> None:
+        self._desk, self._version, self._model = desk, version, optimization.optimized
         shell.section("Export")
         with shell.card("il-version-export"):
             with html.div().classes("il-row"):
@@ -258,7 +266,7 @@ class ExportCard:
     async def _begin(self) -> None:
         engines = self._desk.workspace.engines
         choices = await asyncio.to_thread(engines.choices, self._model)
-        measured = next((one["engine"] for one in self._version.measured), "onnxruntime")
+        measured = next((row["engine"] for row in self._version.measured), "onnxruntime")
         self._engine.offer([choice for choice in choices if choice.name != "fake"], measured)
         await self._show()
 
