@@ -7,6 +7,7 @@ that the page's slider can be set to. Levels above one that leaves nothing of th
 it, why no others are skipped: how many steps to a higher level *lower* the loss, so that a level is not bounded by
 its neighbours, and what estimates would do with half of the inputs, or with every other level on a line between
 others: under how many budgets they decide otherwise, and what they would really spend of a budget at most.
+And for half of the inputs first, and all of them for each level that an estimate takes: the share of such levels.
 
 Names of networks as arguments run only those.
 """
@@ -33,7 +34,7 @@ from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
 from inferlab.model.shapes import resolve
-from inferlab.profiling.estimate import estimate
+from inferlab.profiling.estimate import estimate, usual_weights
 from inferlab.profiling.loss import layers_to_prune, measure, sensitivity
 from inferlab.profiling.predict import loss_at
 from inferlab.records import Model
@@ -41,6 +42,8 @@ from inferlab.records.profile import LEVELS, LossProfile, level_key
 from tests.helpers.real_models import one as real_model
 
 BUDGETS = tuple(10 ** (exponent / 20) for exponent in range(-60, 21))
+
+KEYS = tuple(map(level_key, LEVELS))
 
 Losses = dict[str, list[float | None]]
 
@@ -125,7 +128,7 @@ def with_losses(profile: LossProfile, losses: Mapping[str, Sequence[float | None
     layers = (
         replace(
             layer,
-            losses=dict(zip(map(level_key, LEVELS), losses[layer.weight], strict=True)),
+            losses=dict(zip(KEYS, losses[layer.weight], strict=True)),
             sensitivity=sensitivity(worth_trying(losses[layer.weight]), UNRELATED),
         )
         for layer in profile.layers
@@ -148,6 +151,26 @@ def between_neighbours(losses: Sequence[float | None]) -> Sequence[float | None]
             share = (LEVELS[place] - LEVELS[place - 1]) / (LEVELS[place + 1] - LEVELS[place - 1])
             values[place] = low + share * (high - low)
     return values
+
+
+def taken_in_full(fewer: LossProfile, full: LossProfile) -> tuple[LossProfile, float]:
+    """Losses of fewer inputs, then of all for each level that an estimate takes, until it takes no other.
+
+    Beside the profile, the share of such levels among all those of the layers that estimates prune.
+    """
+    losses = {layer.weight: layer.losses for layer in full.layers}
+    mixed = {layer.weight: dict(layer.losses) for layer in fewer.layers}
+    replaced: set[tuple[str, str]] = set()
+    while True:
+        profile = with_losses(full, {weight: [curve.get(key) for key in KEYS] for weight, curve in mixed.items()})
+        taken = {
+            (weight, level_key(level)) for budget in BUDGETS for weight, level in _levels(profile, budget).items()
+        }
+        if taken <= replaced:
+            return profile, len(replaced) / (len(LEVELS) * len(usual_weights(full.layers)))
+        for weight, key in taken - replaced:
+            mixed[weight][key] = losses[weight][key]
+        replaced |= taken
 
 
 def spent_at_most(chosen_by: LossProfile, full: LossProfile) -> float:
@@ -218,6 +241,11 @@ def compare(name: str, network: Network, num_cores: int) -> tuple[float, float, 
         less += (
             f"; half of the inputs: {other_budgets(fewer, full)} of {len(BUDGETS)} budgets otherwise, "
             f"{spent_at_most(fewer, full):.2f} of one spent"
+        )
+        mixed, share = taken_in_full(fewer, full)
+        less += (
+            f"; half first, then all for what estimates take: {share:.0%} of the losses that they choose from, "
+            f"{other_budgets(mixed, full)} of {len(BUDGETS)} budgets otherwise"
         )
     print(
         f"# {name}: {len(ours.layers)} layers × {len(LEVELS)} levels × {data.items} inputs on {num_cores} cores: "

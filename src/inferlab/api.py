@@ -59,7 +59,7 @@ from inferlab.results import (
     RecommendationResult,
 )
 from inferlab.store import open_store, saving_store
-from inferlab.views import benchmark_file, optimization, text
+from inferlab.views import benchmark_file, optimization, results, text
 
 if TYPE_CHECKING:
     from inferlab.store.store import Store
@@ -365,7 +365,7 @@ def _is_saved(thing: Any, lab: Lab) -> bool:
         raise BadInput(f"This result is of a model that generates tokens. {COMPARE_LIVE}")
     if isinstance(thing, str | os.PathLike):
         name = str(os.fspath(thing))
-        return benchmark_file.is_file(name) or lab.has_entry(name)
+        return results.is_file(name) or lab.has_entry(name)
     return isinstance(thing, BenchmarkResult | Benchmark)
 
 
@@ -375,7 +375,7 @@ def _saved_cells(thing: Any, lab: Lab) -> list[SavedResult]:
         raise BadInput("Two results that were measured before are compared: objects, files or ids of the store.")
     if not isinstance(thing, BenchmarkResult | Benchmark):
         name = str(os.fspath(thing))
-        return benchmark_file.load_all(name) if benchmark_file.is_file(name) else lab.saved_results(name)
+        return benchmark_file.load_all(name) if results.is_file(name) else lab.saved_results(name)
     record = thing.record if isinstance(thing, BenchmarkResult) else thing
     cells = [saved_result(record.model.source, record, one) for one in record.outcomes]
     return [cell for cell in cells if cell is not None]
@@ -388,7 +388,7 @@ def _saved(thing: Any, lab: Lab) -> SavedResult:
         thing = thing.record
     if not isinstance(thing, Benchmark):
         name = str(os.fspath(thing))
-        return benchmark_file.load(name) if benchmark_file.is_file(name) else lab.saved_result(name)
+        return benchmark_file.load(name) if results.is_file(name) else lab.saved_result(name)
     name = f"{thing.model.source}, {text.cell_label(thing.outcomes[0].cell)}"
     if len(thing.outcomes) > 1:
         raise BadInput(

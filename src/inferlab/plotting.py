@@ -31,6 +31,7 @@ from inferlab.store.formats import record_of
 from inferlab.units import plural
 from inferlab.views import benchmark_file, charts, comparison
 from inferlab.views.charts import fronts
+from inferlab.views.results import is_file
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -116,7 +117,7 @@ def _held(thing: Any, store: Any) -> _Held:
             f"A {type(thing).__name__} cannot be plotted. Give a result, a file that inferlab wrote, or an id."
         )
     name = str(os.fspath(thing))
-    return _file(name) if benchmark_file.is_file(name) else _entry(name, store)
+    return _file(name) if is_file(name) else _entry(name, store)
 
 
 def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:

@@ -75,12 +75,12 @@ def command(
 ) -> int:
     """Parse, compare, show."""
     from inferlab.lab.comparison import arm_plans
-    from inferlab.views import benchmark_file
+    from inferlab.views import results
 
     own = [_settings(values.pop(name)) for name in ("only_a", "only_b")]
     plans: Sequence[Plan] = ()
     with work.lab() as lab:
-        if any(benchmark_file.is_file(name) or lab.has_entry(name) for name in models):
+        if any(results.is_file(name) or lab.has_entry(name) for name in models):
             if layers:
                 raise BadInput(
                     "Layers are those of models that are measured now: name the models, not saved results."
@@ -105,14 +105,11 @@ def command(
 
 def _saved_results(models: Sequence[str], lab: Lab) -> tuple[list[SavedResult], list[SavedResult]]:
     """What was measured before, of two files or entries of the store."""
-    from inferlab.views import benchmark_file
+    from inferlab.views import benchmark_file, results
 
-    if len(models) != 2 or not all(benchmark_file.is_file(name) or lab.has_entry(name) for name in models):
+    if len(models) != 2 or not all(results.is_file(name) or lab.has_entry(name) for name in models):
         raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-    a, b = (
-        benchmark_file.load_all(name) if benchmark_file.is_file(name) else lab.saved_results(name)
-        for name in models
-    )
+    a, b = (benchmark_file.load_all(name) if results.is_file(name) else lab.saved_results(name) for name in models)
     return a, b
 
 

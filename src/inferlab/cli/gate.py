@@ -83,11 +83,11 @@ def command(
 def _baseline(name: str, model: str, lab: Lab, work: Work) -> Baseline:
     """What the name of a baseline means: a file, a branch or an entry of the store."""
     from inferlab.lab import gate
-    from inferlab.views import benchmark_file
+    from inferlab.views import benchmark_file, results
 
     if name.lower().endswith(".zip"):
         return gate.baseline_of_bundle(lab.store, Path(name), work.log)
-    if benchmark_file.is_file(name):
+    if results.is_file(name):
         return gate.baseline_of_results(benchmark_file.load_all(name), name)
     if (saved := gate.baseline_of_branch(lab.store, name, model, work.log)) is not None:
         return saved

@@ -304,14 +304,6 @@ def _unescaped(text: str) -> str:
     return text.replace("%3D", "=").replace("%3B", ";").replace("%25", "%")
 
 
-_ENDINGS = (".json", ".csv", ".md")
-
-
-def is_file(name: str) -> bool:
-    """Whether a name on the command line means a saved result rather than a model."""
-    return name.partition("#")[0].lower().endswith(_ENDINGS)
-
-
 def load_all(name: str) -> list[SavedResult]:
     """The results of a file that were measured, or the one whose number follows a #."""
     found = [] if "#" in name else results(Path(name))

@@ -277,6 +277,11 @@ def entry_json(found: Document) -> str:
 ENDINGS = (".json", ".csv", ".md", ".html")
 
 
+def is_file(name: str) -> bool:
+    """Whether a name on the command line means a saved result rather than a model."""
+    return name.partition("#")[0].lower().endswith(ENDINGS[:3])
+
+
 def check_writable(path: Path) -> None:
     """Refuse a path to which no file can be written, before anything is measured, not after."""
     if path.is_dir():

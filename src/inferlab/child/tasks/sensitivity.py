@@ -25,7 +25,7 @@ _kept: Dict[str, Any] = {}
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
     """One step: open a model with its first set of inputs, begin with other sets, or try one weight."""
     if arguments["step"] == "weight":
-        return _kept["trial"].tried(arguments["weight"], arguments["levels"], arguments["limit"]), []
+        return _kept["trial"].try_weight(arguments["weight"], arguments["levels"], arguments["limit"]), []
     inputs, labels = protocol.unpack_sets(arguments, blocks)
     if arguments["step"] == "begin":
         return _kept["trial"].begin(inputs, labels), []
@@ -90,11 +90,11 @@ class Trial:
     def begin(self, inputs: Sequence[Values], labels: Optional[List[Any]]) -> Dict[str, Any]:
         """Run the dense model on these sets, and keep what crosses the cuts."""
         self._fetched = ((-1, -1), [])
-        self._dense = [self._as_values(one) for one in inputs]
+        self._dense = [self._as_values(values) for values in inputs]
         for segment in self._segments:
             for values in self._dense:
                 values.update(_run(segment.session, segment.needs, segment.gives, values))
-        self._outputs = [self._read(one) for one in self._dense]
+        self._outputs = [self._read(values) for values in self._dense]
         self._labels = labels
         self._powers = scoring.powers(self._outputs)
         answer: Dict[str, Any] = {"powers": self._powers}
@@ -105,7 +105,7 @@ class Trial:
             answer["classes"] = _kept["classes"].count
         return answer
 
-    def tried(self, weight: str, levels: Sequence[float], limit: Optional[float]) -> Dict[str, Any]:
+    def try_weight(self, weight: str, levels: Sequence[float], limit: Optional[float]) -> Dict[str, Any]:
         """The sums that the outputs come to with the weight pruned to each level.
 
         Levels above the first whose relative power reaches the limit are not tried.
@@ -125,41 +125,41 @@ class Trial:
         session = self._session(nodes, feeds, gives)
         # Levels nest, so two that leave as many weights are the same; those of zeros alone change nothing.
         by_count = {_nonzero(array): self._sums(self._outputs)}
-        found = []
+        sums = []
         for level in levels:
             pruned = _pruned(array, level)
             left = _nonzero(pruned)
             if left not in by_count:
                 value = self._value(pruned, kind)
-                outputs = []
-                for number, values in enumerate(cached):
-                    changed = _run(session, [*needs, weight], gives, {**values, weight: value})
-                    outputs.append(self._followed(number, changed, end))
-                by_count[left] = self._sums(outputs)
-            found.append(by_count[left])
+                changed = [_run(session, [*needs, weight], gives, {**values, weight: value}) for values in cached]
+                by_count[left] = self._sums(self._follow(changed, end))
+            sums.append(by_count[left])
             loss = None if limit is None else scoring.relative_power(by_count[left], self._powers)
             if loss is not None and limit is not None and loss >= limit:
                 break
-        return {"nan": False, "levels": found}
+        return {"nan": False, "levels": sums}
 
     def bytes_of_a_set(self) -> int:
-        """The most that is kept for one set of inputs at a time."""
+        """The most that is kept for one set of inputs at a time: dense values, and what a trial makes of them."""
         crossing = sum(_bytes(value) for value in self._dense[0].values())
         most = 0
         for begin, end in sorted({tuple(span) for span in self.spans.values()}):
             cached = self._fetch(begin, end)[0]
             most = max(most, sum(_bytes(cached[name]) for name in cached.keys() - self._dense[0].keys()))
         self._fetched = ((-1, -1), [])
-        return crossing + most
+        return 2 * crossing + most
 
-    def _followed(self, number: int, changed: Values, end: int) -> Values:
-        """The outputs of a set once the segments from `end` on have run on what changed."""
+    def _follow(self, changed: Sequence[Values], end: int) -> List[Values]:
+        """The outputs of all sets once the segments from `end` on have run on what changed.
+
+        All sets go through a segment before the next: its weights are in the cache then.
+        """
         for later in self._segments[end:]:
-            if any(name in changed for name in later.needs):
-                fed = {**self._dense[number], **changed}
-                changed.update(_run(later.session, later.needs, later.gives, fed))
+            for dense, values in zip(self._dense, changed):
+                if any(name in values for name in later.needs):
+                    values.update(_run(later.session, later.needs, later.gives, {**dense, **values}))
         # Outputs that did not change are the dense model's very own.
-        return {**self._outputs[number], **self._read(changed)}
+        return [{**outputs, **self._read(values)} for outputs, values in zip(self._outputs, changed)]
 
     def _sums(self, outputs: Sequence[Values]) -> scoring.Sums:
         if self._labels is None:
@@ -193,7 +193,7 @@ class Trial:
             if span == [begin, end]:
                 wanted.update(set(self._parts.needed_by(self._nodes_of(weight))) - {weight})
         wanted -= self._dense[0].keys()
-        cached = [dict(one) for one in self._dense]
+        cached = [dict(values) for values in self._dense]
         if wanted:
             nodes = self._parts.moving(self._segments[begin].begin, self._segments[end - 1].end)
             needs, gives = self._parts.needed_by(nodes), sorted(wanted)
