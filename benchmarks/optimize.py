@@ -147,9 +147,9 @@ def _speed(measured: Measured) -> str:
         "(no interval)" if ends is None else f"({ends[0]:.2f} to {ends[1]:.2f}, {100 * measured.level:.3g} %)"
     )
     text = f"{measured.speedup:5.2f}x {interval:18} {measured.verdict:12}"
-    if measured.foretold_speedup is None or measured.foretold_error is None:
+    if measured.predicted_speedup is None or measured.predicted_error is None:
         return f"{text}  {'-':>8}"
-    return f"{text}  {measured.foretold_speedup:7.2f}x  {100 * measured.foretold_error:+.1f}%"
+    return f"{text}  {measured.predicted_speedup:7.2f}x  {100 * measured.predicted_error:+.1f}%"
 
 
 def trained() -> None:

@@ -43,7 +43,7 @@ def _row(source: str, engine: str, cores: int, processes: int) -> str:
     name, middle = source.removeprefix("demo:"), statistics.median(ratios)
     return (
         f"{name:18} {engine:12} {cores:5} {middle:7.3f} {ratios[0]:6.3f} {ratios[-1]:6.3f} "
-        f"{performance.profiler_overhead:9.1%} {1 - performance.unjoined_share:7.2%}"
+        f"{performance.profiler_overhead:9.1%} {1 - performance.unattributed_share:7.2%}"
     )
 
 

@@ -50,7 +50,7 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
         inferlab.profile(tmp_path / "p.json", int8=True, store=False)
     RESULT.save(tmp_path / "p.html")
     assert (tmp_path / "p.html").read_text().lower().startswith("<!doctype html>")
-    assert json.loads(RESULT.to_json())["format"] == "inferlab-profile/1"
+    assert json.loads(RESULT.to_json())["format"] == "inferlab-profile/2"
 
 
 def test_rows_have_a_column_for_every_level() -> None:

@@ -161,7 +161,7 @@ def test_a_newer_store_is_refused(inferlab_here: Run, path: Path, tmp_path: Path
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
     done = inferlab_here("history", "--store", newer)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "has tables of version 999; this inferlab knows them up to version 4" in done.stderr
+    assert "has tables of version 999; this inferlab knows them up to version 5" in done.stderr
 
 
 def test_bad_ids_are_named_and_ambiguous_ones_told_apart(inferlab_here: Run, tmp_path: Path) -> None:

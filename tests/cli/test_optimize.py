@@ -68,7 +68,7 @@ def test_the_report_has_all_of_it_and_the_store_shows_it_again(
 ) -> None:
     printed, told, folder = whole
     report = json.loads((folder / "report.json").read_text())
-    assert report["format"] == "inferlab-optimization/1" and report["name"] == "both"
+    assert report["format"] == "inferlab-optimization/2" and report["name"] == "both"
     assert [one["engine"] for one in report["measured"]] == ["onnxruntime", "openvino"]
     assert report["recipe"]["data"] == "demo:digits" and report["distance"]["accuracy"] > 0.8
     entry = told.split("Saved as ")[1].split(":")[0]

@@ -33,7 +33,7 @@ def test_the_file_has_all_three_profiles_and_the_keys_that_people_parse(
     whole: tuple[str, dict[str, Any], Path],
 ) -> None:
     content = whole[1]
-    assert content["format"] == "inferlab-profile/1"
+    assert content["format"] == "inferlab-profile/2"
     assert content["model"]["source"] == "demo:digits"
     performance = content["performance"]
     assert (performance["name"], performance["engine"], performance["batch_size"]) == ("first", "onnxruntime", 1)

@@ -208,7 +208,7 @@ def a_performance_profile(**changes: Any) -> PerformanceProfile:
         processes_ms=(ms, 1.02 * ms, 0.98 * ms),
         layers_sum_ms=1.02 * ms,
         profiler_overhead=0.06,
-        unjoined_share=0.012,
+        unattributed_share=0.012,
         output_check=OutputCheck("match", 2.1e-6, "max", 1e-3, "onnxruntime 1.31.1"),
         findings=(Finding("waited-for-cpu", {"share": 0.04, "touched": 2, "windows": 12}),),
         layers=tuple(layers),

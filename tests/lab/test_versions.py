@@ -286,7 +286,7 @@ def test_a_budget_makes_its_profiles_and_predicts_what_it_gives(tmp_path: Path) 
     found = Lab(executor=Timed({"onnxruntime": 1.0})).optimize(Plan(model.path, num_cores=(1,)), asked)
     assert found.recipe.pruning is not None and found.recipe.pruning.layers
     assert all(level >= 0.2 for level in found.recipe.pruning.layers.values())
-    assert found.measured[0].foretold_speedup is not None
+    assert found.measured[0].predicted_speedup is not None
     size = Lab().optimize(Plan(model.path), replace(asked, engines=(), out=str(tmp_path / "b.onnx")))
     assert size.measured == () and size.recipe.pruning is not None and size.recipe.pruning.layers
 
@@ -302,14 +302,14 @@ def test_a_profile_made_before_predicts_any_levels(tmp_path: Path, store: Store)
         PRUNED, str(tmp_path / "o.onnx"), performance_id=profile.id, loss_id=profile.id, time_s=0.3
     )
     found = lab.optimize(plan, asked)
-    assert found.measured[0].foretold_speedup is not None
-    assert found.measured[0].foretold_error == pytest.approx(1 / found.measured[0].foretold_speedup - 1)
+    assert found.measured[0].predicted_speedup is not None
+    assert found.measured[0].predicted_error == pytest.approx(1 / found.measured[0].predicted_speedup - 1)
     assert profile.performance is not None and profile.performance.int8_ms_per_batch is not None
     int8 = lab.optimize(plan, replace(asked, recipe=Recipe(quantization=Quantization("static"))))
     gain = profile.performance.ms_per_batch / profile.performance.int8_ms_per_batch
-    assert int8.measured[0].foretold_speedup == pytest.approx(gain)
+    assert int8.measured[0].predicted_speedup == pytest.approx(gain)
     both = lab.optimize(plan, replace(asked, recipe=replace(PRUNED, quantization=Quantization("static"))))
-    assert both.measured[0].foretold_speedup == pytest.approx(gain * found.measured[0].foretold_speedup)
+    assert both.measured[0].predicted_speedup == pytest.approx(gain * found.measured[0].predicted_speedup)
     other = perceptron(tmp_path / "other", late=MIDDLE)
     with pytest.raises(BadInput, match="is a profile of another model"):
         lab.optimize(replace(plan, model=other.path), asked)

@@ -102,7 +102,7 @@ def test_every_node_is_in_one_layer_and_the_layers_add_up(engine: str, profiled:
         "ReorderOutput",
         "Reorder",
     }
-    assert found.unjoined_share == pytest.approx(sum(layer.share for layer in found.layers if not layer.nodes))
+    assert found.unattributed_share == pytest.approx(sum(layer.share for layer in found.layers if not layer.nodes))
     assert found.layers_sum_ms > 0
     assert len(found.processes_ms) == 2
     assert found.ms_interval is not None
@@ -255,7 +255,7 @@ def test_an_engine_that_dies_in_the_layer_pass_keeps_its_clean_pass(cnn: Path, e
     found = profile(cnn, f"{engines}:Aborting")
     assert len(found.processes_ms) == 2
     assert found.ms_per_batch > 0
-    assert (found.layers, found.unjoined_share, found.layers_sum_ms) == ((), 0.0, 0.0)
+    assert (found.layers, found.unattributed_share, found.layers_sum_ms) == ((), 0.0, 0.0)
     assert len(found.problems) == 1
     assert found.problems[0].startswith("The layers could not be timed: Engine ")
     assert "SIGABRT" in found.problems[0]

@@ -18,9 +18,15 @@ from inferlab.codec import dumps
 from inferlab.errors import BadInput
 from inferlab.measure.stats import machine_kind
 from inferlab.records import Benchmark, Outcome, OutputCheck
+from inferlab.records.optimization import FORMAT as VERSION_FORMAT
+from inferlab.records.optimization import Measured, Optimization, Recipe
+from inferlab.records.profile import Profile
 from inferlab.store import database, inspect_store, migrations, open_store
-from inferlab.store.database import SCHEMA_VERSION, VERSION_TABLE, Connection, insert
+from inferlab.store.database import SCHEMA_VERSION, VERSION_TABLE, Connection, insert, update
+from inferlab.store.entries import Document
 from inferlab.store.exchange import problems
+from inferlab.store.formats import PROFILES, VERSIONS, content_of, kind_of, record_of
+from tests.helpers.profiles import a_profile
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save
 
@@ -77,7 +83,7 @@ def test_an_older_store_is_migrated_and_keeps_its_data(url: str, monkeypatch: py
             store.remove(entry_id)
             with store._database.reading() as connection:
                 assert connection.rows("SELECT count(*) AS runs FROM run") == [{"runs": 0}]
-    with pytest.raises(BadInput, match="has tables of version 5; this inferlab knows them up to version 4"):
+    with pytest.raises(BadInput, match="has tables of version 6; this inferlab knows them up to version 5"):
         open_store(url)
 
 
@@ -209,3 +215,53 @@ def test_a_migration_that_breaks_leaves_the_store_as_it_was(url: str, monkeypatc
             open_store(url)
     with open_store(url) as store:
         assert benchmark_of(store, entry_id) == a_benchmark()
+
+
+def _version() -> Optimization:
+    run = steady_run(1.0)
+    measured = Measured(
+        "fake", 1, 1, 2.0, 1.0, 2.0, (1.9, 2.1), 0.95, "faster", 3.0, run.check, {}, run.machine, 2.5, -0.2
+    )
+    made = "2026-01-02T00:00:00+00:00"
+    return Optimization(VERSION_FORMAT, "0.1.0", made, "v", MODEL, MODEL, Recipe(), (), None, (measured,))
+
+
+def as_version_1(content: Any) -> Any:
+    """A profile or an optimised version as they were written before their keys were renamed."""
+    text = dumps(content)
+    for now, before in {
+        "unattributed_share": "unjoined_share",
+        "predicted_speedup": "foretold_speedup",
+        "predicted_error": "foretold_error",
+        "inferlab-profile/2": "inferlab-profile/1",
+        "inferlab-optimization/2": "inferlab-optimization/1",
+    }.items():
+        text = text.replace(f'"{now}"', f'"{before}"')
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("record", [a_profile(), _version()], ids=["profile", "version"])
+def test_profiles_and_versions_under_their_former_keys_are_read(
+    url: str, tmp_path: Path, record: Profile | Optimization
+) -> None:
+    former = as_version_1(content_of(record))
+    assert former != content_of(record)
+    with open_store(url) as store:
+        entry_id = store.add_document(kind_of(record), "t", content_of(record))
+        (before,) = store.history()
+        with store._database.writing() as connection:
+            update(connection, "entry", entry_id, content=dumps(former), brief="")
+        exported = tmp_path / "former.jsonl"
+        exported.write_bytes(b"".join(store.export()))
+        with store._database.writing() as connection:
+            connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = '0004'")
+    with open_store(url) as store, open_store(str(tmp_path / "new.db")) as new:
+        new.import_file(exported)
+        for each in (store, new):
+            assert each.history() == [before]
+            document = each.get(entry_id)
+            assert isinstance(document, Document) and record_of(document) == replace(record, id=entry_id)
+    files = PROFILES if isinstance(record, Profile) else VERSIONS
+    path = tmp_path / "former.json"
+    path.write_text(json.dumps(former))
+    assert files.load(str(path)) == record

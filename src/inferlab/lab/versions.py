@@ -223,7 +223,7 @@ def completed(known: Basis, plan: Plan, wanted: ProfileOptions, lab: Lab, listen
     return Basis(known.loss or found.loss, known.performance or found.performance)
 
 
-def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: float | None) -> Measured:
+def measured(found: Comparison, recipe: Recipe, model: Model, predicted_speedup: float | None) -> Measured:
     """What a comparison of the original with the optimised model says."""
     assert found.cells is not None
     cell, run = found.cells[1], found.pairs[-1].b
@@ -244,8 +244,8 @@ def measured(found: Comparison, recipe: Recipe, model: Model, foretold_speedup: 
         output_check=worst([pair.b.check for pair in found.pairs]),
         versions=dict(run.versions),
         machine=run.machine,
-        foretold_speedup=foretold_speedup,
-        foretold_error=None if foretold_speedup is None else speedup / foretold_speedup - 1,
+        predicted_speedup=predicted_speedup,
+        predicted_error=None if predicted_speedup is None else speedup / predicted_speedup - 1,
         findings=(*_gains(found, recipe, model), *arm_findings(found)[1]),
     )
 

@@ -273,7 +273,7 @@ def measure(
         processes_ms=tuple(process.clean_ms for process in passes),
         layers_sum_ms=_layers_sum_ms(timed_layers),
         profiler_overhead=statistics.median(overheads) if overheads else 0.0,
-        unjoined_share=sum(layer.share for layer in layers if not layer.nodes),
+        unattributed_share=sum(layer.share for layer in layers if not layer.nodes),
         output_check=worst([run.check for run in runs]),
         findings=(*findings.find(job.cell, runs), *_heavy(overheads)),
         layers=layers,

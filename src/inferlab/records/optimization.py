@@ -12,7 +12,8 @@ from inferlab.records.comparison import Verdict
 Interval = tuple[float, float]
 # Version 1: the first.
 RECIPE_FORMAT = "inferlab-recipe/1"
-FORMAT = "inferlab-optimization/1"
+#: Of version 1, `predicted_…` was `foretold_…`; `store/formats.py` reads it.
+FORMAT = "inferlab-optimization/2"
 #: unstructured, block4 (four in a row), N:M such as 2:4 (N of every M are zero), channel (tensors shrink).
 Pattern = str
 #: The pattern whose zeros are cut out of the tensors.
@@ -156,8 +157,8 @@ class Measured:
     versions: Mapping[str, str]
     machine: Machine
     #: What the profiles predicted for this engine, where they did; predicted time over measured time, less 1.
-    foretold_speedup: float | None = None
-    foretold_error: float | None = None
+    predicted_speedup: float | None = None
+    predicted_error: float | None = None
     findings: tuple[Finding, ...] = ()
     #: The comparison's own entry in the store.
     entry_id: str = ""

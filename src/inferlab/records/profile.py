@@ -19,7 +19,8 @@ BUDGET = 0.1
 
 Interval = tuple[float, float]
 # Version 1: the first.
-FORMAT = "inferlab-profile/1"
+#: Of version 1, `unattributed_share` was `unjoined_share`; `store/formats.py` reads it.
+FORMAT = "inferlab-profile/2"
 LossMethod = Literal["approximated", "one-shot", "one-shot with data"]
 LossMetric = Literal["relative power", "cross-entropy"]
 
@@ -227,7 +228,7 @@ class PerformanceProfile:
     #: How much longer an inference takes while the engine's profiler looks on, as a fraction.
     profiler_overhead: float
     #: The share of the layers' time that could not be joined to nodes of the graph.
-    unjoined_share: float
+    unattributed_share: float
     output_check: OutputCheck
     findings: tuple[Finding, ...]
     layers: tuple[Layer, ...]

@@ -29,7 +29,8 @@ from inferlab.errors import BadInput, InferlabError, NotSaved
 #: lists show of a document is derived from it by the code of today after the last of them.
 #: 1: entries, cells, runs. 2: cell.cached_wrong. 3: projects, jobs, entry.project_id, entry.brief.
 #: 4: entry.labels, cell.cached_engine_version, cell.cached_machine, cell.cached_peak_memory_bytes.
-MIGRATIONS = ("v0001_entries", "v0002_wrong", "v0003_projects", "v0004_labels")
+#: 5: keys of profiles and versions.
+MIGRATIONS = ("v0001_entries", "v0002_wrong", "v0003_projects", "v0004_labels", "v0005_predicted")
 SCHEMA_VERSION = len(MIGRATIONS)
 #: As alembic wrote it, which made the first three versions: the number as text of four digits in `version_num`.
 VERSION_TABLE = "inferlab_version"

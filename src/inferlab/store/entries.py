@@ -19,7 +19,7 @@ PERFORMANCE = ("name", "engine", "batch_size", "num_cores", "ms_per_batch", "ms_
 LOSS = ("name", "method", "params", "average_sensitivity")
 _VERSION = ("path", "digest", "size_bytes", "parameters", "zero_fraction", "precision")
 MEASURED = ("engine", "num_cores", "batch_size", "original_ms", "ms", "speedup", "speedup_interval", "level",
-             "verdict", "foretold_speedup", "foretold_error")  # fmt: skip
+             "verdict", "predicted_speedup", "predicted_error")  # fmt: skip
 #: What lists show of the cells of a generation.
 GENERATION_CELL = ("engine", "num_cores", "batch_size", "prompt_tokens", "new_tokens", "depth")
 _COMPARISON = ("verdict", "ratio", "interval", "paired", "outputs_match")

@@ -26,7 +26,7 @@ from inferlab.records.generation import GenerationSweep
 from inferlab.store import rows
 from inferlab.store.database import KEYS, SCHEMA_VERSION, TABLES, VERSION_TABLE, Connection, Database, Row, insert
 from inferlab.store.entries import BENCHMARK, PRECEDENCE, brief_of, digest_of
-from inferlab.store.formats import GENERATION_RUNS
+from inferlab.store.formats import GENERATION_RUNS, current
 from inferlab.store.rows import moment, read_labels
 from inferlab.store.samples import unpack
 from inferlab.units import size
@@ -178,6 +178,7 @@ def take(connection: Connection, lines: Iterator[bytes]) -> list[str]:
             continue
         entry_id = value["id"]
         _check_entry(value)
+        value["content"] = current(value["content"])
         # Older versions did not say which model a document is about.
         value["model_digest"] = value["model_digest"] or digest_of(value["content"])
         if rows.entry(connection, entry_id) is None:

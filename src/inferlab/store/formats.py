@@ -67,6 +67,27 @@ _STORED: dict[type, tuple[str, str]] = {
 }
 # Stored as the file that the command writes.
 _FILES = (Profile, Optimization, Front)
+# Of these formats some keys were called otherwise; stores are migrated, files and exports are read so.
+_RENAMED_SINCE = {"inferlab-profile/1": PROFILE, "inferlab-optimization/1": OPTIMIZATION}
+_RENAMED = {
+    "unjoined_share": "unattributed_share",
+    "foretold_speedup": "predicted_speedup",
+    "foretold_error": "predicted_error",
+}
+
+
+def current(content: Content) -> Content:
+    """A document under the keys that are written today."""
+    if (since := _RENAMED_SINCE.get(str(content.get("format")))) is None:
+        return content
+    renamed = {key: _renamed(value) for key, value in content.items()}
+    return {**renamed, "format": since}
+
+
+def _renamed(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {_RENAMED.get(key, key): value for key, value in part.items()}
+    return [_renamed(inner) for inner in part] if isinstance(part, list) else part
 
 
 def kind_of(record: Record) -> str:
@@ -102,7 +123,7 @@ def outcomes_of(comparison: Comparison) -> tuple[Outcome, ...]:
 
 def record_of(document: Document) -> Record:
     """The record that an entry holds; BadInput where it is of a format that this version does not read."""
-    name = str(document.content.get("format"))
+    name = str(current(document.content).get("format"))
     kind = next((kind for kind, (_, own) in _STORED.items() if own == name), None)
     files: RecordFiles[Any] | None = {PROFILE: PROFILES, OPTIMIZATION: VERSIONS}.get(name)  # type: ignore[assignment]
     read = _comparisons if name == COMPARISON else _OLDER_READERS.get(name)
@@ -161,6 +182,7 @@ class RecordFiles(Generic[R]):
         """The record that was written so; refused where it is none, or where nothing could have made it."""
         if not isinstance(content, Mapping):
             raise BadInput(f"{name} is not a {self.noun}. {self._make}")
+        content = current(content)
         if content.get("format") != self.format:
             other = content.get("format") or "no format"
             raise BadInput(f"{name} is not a {self.noun} that this version reads ({other}).")

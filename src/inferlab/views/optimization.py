@@ -117,10 +117,12 @@ def speeds(version: Optimization) -> Table:
         Field("", "Interval", _interval, left=True),
         Field("verdict", "Verdict", lambda measured: measured.verdict, left=True),
     ]
-    if any(measured.foretold_speedup is not None for measured in version.measured):
+    if any(measured.predicted_speedup is not None for measured in version.measured):
         columns += [
-            Field("predicted_speed_up", "Predicted", lambda measured: measured.foretold_speedup, "{:.3g}x".format),
-            Field("predicted_error", "Off by", lambda measured: measured.foretold_error, share),
+            Field(
+                "predicted_speed_up", "Predicted", lambda measured: measured.predicted_speedup, "{:.3g}x".format
+            ),
+            Field("predicted_error", "Off by", lambda measured: measured.predicted_error, share),
         ]
     return Table(columns, version.measured, "Speed, measured interleaved with the original")
 

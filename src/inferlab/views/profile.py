@@ -108,7 +108,7 @@ def summary(found: PerformanceProfile) -> list[Block]:
         layers = (
             f"{len(found.layers)}, by the engine's own clock {decimal(found.layers_sum_ms)} ms ({own} "
             f"of the time without the profiler, to which they are scaled); profiler overhead: {overhead(found)}; "
-            f"{share(found.unjoined_share)} of the time belongs to no node of the graph"
+            f"{share(found.unattributed_share)} of the time belongs to no node of the graph"
         )
         told.append(Pair("Layers", layers))
     told.append(Pair("Output check", output_check(found.output_check)))

@@ -413,7 +413,9 @@ def _layered(performance: PerformanceProfile) -> Iterator[Element]:
         else ""
     )
     yield parts.tile("Profiler overhead", overhead(performance), "of an inference, while profiling")
-    yield parts.tile("Not attributed", share(performance.unjoined_share), "of the time, to no node of the graph")
+    yield parts.tile(
+        "Not attributed", share(performance.unattributed_share), "of the time, to no node of the graph"
+    )
     yield parts.tile("Layers' own sum", f"{decimal(own, 3)} ms", clean)
 
 

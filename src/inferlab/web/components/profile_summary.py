@@ -100,7 +100,7 @@ def measured(performance: PerformanceProfile) -> None:
         shell.chip(f"outputs: {check.status}", kind).props('data-testid="output-check"')
         if performance.layers:
             shell.chip(f"profiler overhead {words.overhead(performance)}", "muted")
-            shell.chip(f"{share(performance.unjoined_share)} not attributed", "muted")
+            shell.chip(f"{share(performance.unattributed_share)} not attributed", "muted")
 
 
 def estimated(slot: Element, profile: Profile) -> None:

@@ -128,9 +128,9 @@ class VersionPage:
             html.td(between_at(ends, comparison.level)).classes("il-right")
             with html.td():
                 shell.verdict(comparison.verdict)
-            known = comparison.foretold_speedup
+            known = comparison.predicted_speedup
             html.td("–" if known is None else f"{known:.2f} ×").classes("il-right")
-            error = comparison.foretold_error
+            error = comparison.predicted_error
             html.td("–" if error is None else f"{100 * error:+.3g} %").classes("il-right")
             with html.td():
                 if comparison.entry_id:
