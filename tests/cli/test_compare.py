@@ -167,6 +167,7 @@ def test_saved_results_of_one_process_have_no_interval(inferlab_here: Run, of_on
     done = inferlab_here("compare", of_one_process, of_one_process, "--fail-if", "slower")
     assert done.returncode == 4
     assert "Verdict: inconclusive (B takes 1.0000 of A's time, too few processes" in done.stdout
+    assert "\nWhat would settle it cannot be told from so few processes: measure both interleaved" in done.stdout
 
 
 def test_results_of_the_first_version_are_still_read(

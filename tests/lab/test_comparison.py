@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab import Lab
 from inferlab.lab.comparison import expected_spreads, split
 from inferlab.lab.executor import Local
-from inferlab.machine import Core
-from inferlab.measure.paired import BUILT_IN_PRIOR, ComparisonJob
+from inferlab.machine import Core, host_name
+from inferlab.measure.paired import BUILT_IN_PRIOR, ComparisonJob, PairedComparison
 from inferlab.plotting import plot
 from inferlab.records import (
     Comparison,
@@ -25,6 +26,7 @@ from inferlab.records import (
     Plan,
     SpreadPrior,
 )
+from inferlab.records.generation import GenerationPlan
 from inferlab.store import Document, open_store
 from inferlab.store.formats import record_of
 from inferlab.store.store import Store
@@ -140,7 +142,36 @@ def test_pairs_are_expected_to_differ_as_those_on_as_many_cores_did_before(store
     (known,) = executor.priors[5:]
     assert known.sd == pytest.approx(0.0125)
     assert (known.freedom, known.comparisons) == (2.0, 5)
-    assert list(expected_spreads(store)) == [1] and expected_spreads(None) == {}
+    assert list(expected_spreads(store)[host_name()]) == [1] and expected_spreads(None) == {}
+    # What other machines saved in the same store is not about this one, but about them.
+    with store._database.writing() as connection:
+        connection.rows("UPDATE entry SET node = :node", node="elsewhere")
+    assert lab.expected_spreads() == {} and expected_spreads(store)["elsewhere"][1].comparisons == 6
+
+
+def test_comparisons_of_generations_expect_what_those_before_them_showed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = GenerationPlan("demo:llama_tiny", engines=("fake",), num_cores=(1,), verify=False)
+    lab = Lab(store)
+    lab.compare_generations(plan, plan, time_s=0.1)
+    content = dict(_document(store, store.history()[0].id).content)
+    content["log_ratios"] = [0.01 * math.sqrt(5 / 6) * sign for sign in (-1, 1) * 3]
+    content["ratio"] = {**content["ratio"], "method": "moderated"}
+    for _ in range(5):
+        store.add_document("generation-comparison", "a / b", content)
+    seen: list[SpreadPrior] = []
+    whole = PairedComparison.run
+
+    def noted(self: PairedComparison) -> dict[str, Any]:
+        seen.append(self._job.prior)
+        return whole(self)
+
+    monkeypatch.setattr(PairedComparison, "run", noted)
+    found = lab.compare_generations(plan, plan, time_s=0.1)
+    assert [round(prior.sd, 6) for prior in seen] == [0.0125] and found.spread.prior.comparisons == 5
+    # Calls differ by other amounts than generations: neither says anything of the other.
+    assert lab.expected_spreads() == {}
 
 
 @pytest.mark.parametrize(

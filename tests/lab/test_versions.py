@@ -38,9 +38,13 @@ class Timed(Local):
     """Compares without measuring: the optimised model takes a given share of the original's time."""
 
     def __init__(
-        self, ratios: dict[str, float | BaseException], interrupted: bool = False, spread: float = 1.1
+        self,
+        ratios: dict[str, float | BaseException],
+        interrupted: bool = False,
+        spread: float = 1.1,
+        settle_s: float | None = None,
     ) -> None:
-        self.ratios, self.interrupted, self.spread = ratios, interrupted, spread
+        self.ratios, self.interrupted, self.spread, self.settle_s = ratios, interrupted, spread, settle_s
         self.contests: list[ComparisonJob] = []
 
     def compare(self, job: ComparisonJob, listener: Listener) -> Comparison:
@@ -50,7 +54,8 @@ class Timed(Local):
         if isinstance(ratio, BaseException):
             raise ratio
         verdict: Any = "inconclusive" if ratio == 0.99 else "faster" if ratio < 0.98 else "same"
-        return compared(job, ratio, self.spread, verdict=verdict, interrupted=self.interrupted)
+        more: Any = {"verdict": verdict, "interrupted": self.interrupted, "settle_s": self.settle_s}
+        return compared(job, ratio, self.spread, **more)
 
 
 @pytest.fixture
@@ -118,10 +123,17 @@ def test_wrong_outputs_in_one_pair_of_several_are_told(optimise: Callable[..., O
 def test_a_verdict_that_is_open_is_told_as_open(optimise: Callable[..., Optimization]) -> None:
     found = optimise(lab=Lab(executor=Timed({"onnxruntime": 0.99}, spread=1.05)), engines=("onnxruntime",))
     assert [finding.code for finding in found.measured[0].findings] == ["zeros-no-faster"]
-    wide = optimise(lab=Lab(executor=Timed({"onnxruntime": 0.99}, spread=1.5)), engines=("onnxruntime",))
-    assert "it is not settled whether the optimised model is faster (1.01x in 1 pair of processes)" in "\n".join(
-        results.lines(wide)
-    )
+    for settle_s, advice in (
+        (None, "Give more time."),
+        (90.0, "About 90 s would settle it."),
+        (4000.0, "It cannot"),
+    ):
+        executor = Timed({"onnxruntime": 0.99}, spread=1.5, settle_s=settle_s)
+        wide = optimise(lab=Lab(executor=executor), engines=("onnxruntime",))
+        assert (
+            f"it is not settled whether the optimised model is faster (1.01x in 1 pair of processes). {advice}"
+            in "\n".join(results.lines(wide))
+        )
 
 
 @pytest.fixture

@@ -395,9 +395,17 @@ class ScriptedArms:
         return np.array([[math.log(2e6), math.log(2e6) + self.log_ratio]] * doubles)
 
 
+@pytest.mark.parametrize(
+    ("engine", "fresh", "forks"), [("a", False, True), ("a", True, False), ("a==1.0", False, False)]
+)
+def test_releases_are_never_forked_whoever_compares_them(engine: str, fresh: bool, forks: bool) -> None:
+    arms: list[Any] = [SimpleNamespace(cell=SimpleNamespace(engine=name)) for name in ("a", engine)]
+    assert PairedJob(arms[0], arms[1], ("a", "b"), 30.0, 0.01, fresh=fresh).forks is forks
+
+
 def test_arms_of_any_kind_are_compared_in_the_same_order_and_by_the_same_looks() -> None:
     arms = ScriptedArms(math.log(1.5))
-    one_core: Any = SimpleNamespace(cell=SimpleNamespace(num_cores=1))
+    one_core: Any = SimpleNamespace(cell=SimpleNamespace(num_cores=1, engine="fake"))
     job = PairedJob(one_core, one_core, ("a", "b"), 30.0, 0.01)
     comparison = PairedComparison(job, arms, time.monotonic(), ignore)
     fields = comparison.run()

@@ -12,10 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.measure import exploration, recommend
+from inferlab.machine import host_name
+from inferlab.measure import exploration, paired, recommend
 from inferlab.measure.exploration import Evidence
 from inferlab.measure.recommend import Finals
-from inferlab.records import Candidate, Estimate, Run, Samples, Window, ignore
+from inferlab.records import (
+    Candidate,
+    Comparison,
+    Estimate,
+    Listener,
+    Plan,
+    Run,
+    Samples,
+    SpreadPrior,
+    Window,
+    ignore,
+)
+from inferlab.views.recommendation import comparison_line
 from tests.helpers.sweeps import a_comparison
 
 RATES = st.floats(1.0, 1e6)
@@ -186,6 +199,36 @@ def test_only_a_pair_that_is_settled_unseats_the_leader(
     finals.run()
     assert finals.winner == one(winner)
     assert finals.comparisons == [found]
+
+
+def test_the_finals_expect_what_comparisons_on_this_machine_showed(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, elsewhere = SpreadPrior(0.005, comparisons=5), SpreadPrior(0.5, comparisons=5)
+    seen: list[SpreadPrior] = []
+
+    def compare(job: paired.ComparisonJob, listener: Listener) -> Comparison:
+        seen.append(job.prior)
+        return a_comparison(1.0)
+
+    monkeypatch.setattr(paired, "compare", compare)
+    monkeypatch.setattr(recommend, "with_inputs_of", lambda b, a: b)
+    spreads = {host_name(): {2: here}, "elsewhere": {2: elsewhere}}
+    search = exploration.Search(Plan(""), Mock(), None, 60.0, spreads)
+    leader, other = one("a"), one("b")
+    records = dict.fromkeys((leader, other), exploration.Record(cost_s=0.1))
+    known = dict.fromkeys((leader, other), Evidence((1.0,)))
+    explorer = Mock(
+        spec=exploration.Explorer, records=records, measurements=known, search=search, spent=0.0,
+        finalists=lambda: [leader, other], job=lambda _: Mock(cell=Mock(num_cores=2)), quietly=ignore,
+    )  # fmt: skip
+    Finals(explorer, ignore).run()
+    assert seen == [here]
+
+
+def test_a_final_that_is_open_says_how_long_would_settle_it() -> None:
+    found = a_comparison(1.02, labels=("a", "b"), verdict="inconclusive", settle_s=90.0)
+    assert comparison_line(recommend.paired_ratio(found)).endswith(
+        "of the time per item of a: inconclusive. About 90 s would settle it."
+    )
 
 
 def test_the_simplest_has_fewer_cores_then_a_smaller_batch_then_fewer_streams() -> None:

@@ -8,19 +8,26 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.options.plan import COMPARISON, make_plan
 from inferlab.records import Event, Listener, Plan
-from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, SpreadPrior, Spreads
+from inferlab.records.comparison import (
+    Comparison,
+    ComparisonFailure,
+    ComparisonSweep,
+    MachineSpreads,
+    SpreadPrior,
+    Spreads,
+)
 from inferlab.records.generation import GenerationPlan
 from inferlab.store import Saver
-from inferlab.store.rows import own_name
 from inferlab.store.store import Store
 
 Compare = Callable[[Plan, Plan], Comparison]
-
+#: The kinds of entries that hold comparisons.
+EntryKind = Literal["comparison", "generation-comparison"]
 
 Settings = Mapping[str, Any]
 
@@ -96,16 +103,20 @@ _COMPARISONS_NEEDED, _PAIRS_NEEDED, _COMPARISONS_READ = 5, 5, 60
 _MORE = 1.25
 
 
-def expected_spreads(store: Store | None) -> Spreads:
-    """How much pairs differed on this machine so far, by the number of cores; none where little is known."""
-    known: dict[int, list[float]] = {}
+def expected_spreads(store: Store | None, kind: EntryKind = "comparison") -> MachineSpreads:
+    """How much pairs differed on each machine so far in comparisons of a kind; nothing where little is known."""
+    known: dict[str, dict[int, list[float]]] = {}
     with suppress(InferlabError):  # a store that cannot be read is no reason not to measure
-        for entry in () if store is None else store.history(_COMPARISONS_READ, kinds=("comparison",)):
-            for num_cores, pair_sd in _pair_sds(entry.brief) if entry.node == own_name() else ():
-                known.setdefault(num_cores, []).append(pair_sd)
+        for entry in () if store is None else store.history(_COMPARISONS_READ, kinds=(kind,)):
+            for num_cores, pair_sd in _pair_sds(entry.brief):
+                known.setdefault(entry.node, {}).setdefault(num_cores, []).append(pair_sd)
+    return {machine: _priors(by_cores) for machine, by_cores in known.items()}
+
+
+def _priors(by_cores: Mapping[int, Sequence[float]]) -> Spreads:
     return {
         num_cores: SpreadPrior(_MORE * statistics.median(pair_sds), comparisons=len(pair_sds))
-        for num_cores, pair_sds in known.items()
+        for num_cores, pair_sds in by_cores.items()
         if len(pair_sds) >= _COMPARISONS_NEEDED
     }
 
@@ -115,10 +126,10 @@ def _pair_sds(brief: Mapping[str, Any]) -> list[tuple[int, float]]:
     try:
         return [
             (int(one["num_cores"]), float(one["pair_sd"]))
-            for one in brief["results"]
-            if one["pairs"] >= _PAIRS_NEEDED and 0 < one["pair_sd"] < 1
+            for one in (brief["results"] if "results" in brief else [brief["spread"]])
+            if one.get("pairs", 0) >= _PAIRS_NEEDED and 0 < one["pair_sd"] < 1
         ]
-    except (LookupError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return []
 
 

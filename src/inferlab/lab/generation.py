@@ -161,7 +161,8 @@ def compare_plans(
         listener(Event("same-arms"))
     labels = labels or arm_labels(*plans)
     jobs = [only_generation_job(plan_generation(plan, listener), plan) for plan in plans]
-    job = GenerationComparisonJob(jobs[0], jobs[1], labels, time_s, margin, fresh=fresh)
+    spreads = lab.expected_spreads("generation-comparison")
+    job = GenerationComparisonJob(jobs[0], jobs[1], labels, time_s, margin, None, spreads, fresh)
     found = compare_generations(job, metric, listener)
     whole = (with_absolute_paths(plans[0]), with_absolute_paths(plans[1]))
     found = replace(found, plans=whole, time_s=time_s, fresh=fresh)
@@ -230,7 +231,7 @@ def recommend_generation(
     final: GenerationComparison | None = None
     left_s = time_s - (time.monotonic() - began)
     if not interrupted and found.rival is not None and found.rival_ratio < _CLOSE and left_s >= _LEAST_FINAL_S:
-        final = _final(planned, found.chosen, found.rival, left_s, listener)
+        final = _final(lab, planned, found.chosen, found.rival, left_s, listener)
         if final is not None and final.verdict == "faster":
             found = found.swapped()
     record = GenerationRecommendation(
@@ -285,6 +286,7 @@ def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGen
 
 
 def _final(
+    lab: Lab,
     planned: PlannedGeneration,
     chosen: GenerationCell | None,
     rival: GenerationCell,
@@ -297,7 +299,8 @@ def _final(
     jobs = [make_generation_job(sweep.plan, sweep.model, cell, planned.prompts) for cell in (chosen, rival)]
     labels = tuple(f"{one.engine}, {one.num_cores} cores, batch {one.batch_size}" for one in (chosen, rival))
     try:
-        job = GenerationComparisonJob(jobs[0], jobs[1], (labels[0], labels[1]), time_s, 0.01)
+        spreads = lab.expected_spreads("generation-comparison")
+        job = GenerationComparisonJob(jobs[0], jobs[1], (labels[0], labels[1]), time_s, 0.01, spreads=spreads)
         return compare_generations(job, "output", listener)
     except EngineFailed:
         return None

@@ -10,7 +10,7 @@ from inferlab.lab.executor import Executor, executor_for, with_absolute_paths
 from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
 from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan, with_inputs_of
 from inferlab.model.reading import read_model
-from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore, is_release
+from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore
 from inferlab.store import Saver
 from inferlab.worker import time_limit
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from collections.abc import Callable, Mapping, Sequence
 
     from inferlab.lab.bisection import BisectionRequest
+    from inferlab.lab.comparison import EntryKind
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.datasets import Data
     from inferlab.profiling.diff import LayerDiff
@@ -221,17 +222,16 @@ class Lab(Lookup):
         with time_limit(a.patience_s):
             jobs = [self._only_job(plan, listener) for plan in (a, b)]
             jobs[1] = with_inputs_of(jobs[1], jobs[0])
-            spreads = self.expected_spreads(a)
-            # Forks of one process share its layout of memory, which two releases do not have in common.
-            fresh = fresh or any(is_release(engine) for engine in (*a.engines, *b.engines))
+            spreads = self.expected_spreads()
             job = ComparisonJob(jobs[0], jobs[1], labels, time_s, margin, goal, spreads, fresh)
             return self.executor_for(a).compare(job, listener)
 
-    def expected_spreads(self, plan: Plan) -> Spreads:
-        """How much pairs of processes differ where a plan is measured, as far as it was seen there."""
+    def expected_spreads(self, kind: EntryKind = "comparison") -> Spreads:
+        """How much pairs of processes differ on this machine, as far as comparisons of a kind showed it."""
         from inferlab.lab.comparison import expected_spreads
+        from inferlab.store.rows import own_name
 
-        return {} if plan.cluster else expected_spreads(self._store)
+        return expected_spreads(self._store, kind).get(own_name(), {})
 
     @staticmethod
     def compare_saved(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
@@ -284,12 +284,13 @@ class Lab(Lookup):
         The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open. On a
         cluster each machine type is searched, all side by side, each for this time.
         """
+        from inferlab.lab.comparison import expected_spreads
         from inferlab.measure.recommend import Search
 
         validate_plan(replace(plan, time_s=time_s))
         with time_limit(plan.patience_s):
             model = read_model(plan.model, listener, plan.engines)
-            search = Search(plan, model, objective, time_s, self.expected_spreads(plan))
+            search = Search(plan, model, objective, time_s, expected_spreads(self._store))
             found = self.executor_for(plan).recommend(search, listener)
         return self.save(found, plan.model, listener)
 
@@ -309,7 +310,7 @@ class Lab(Lookup):
         profile: Profile | None = None
         with time_limit(plan.patience_s):
             job = self._only_job(plan, listener)
-            request = Request(job, wanted, _profile_data(wanted, job), self.expected_spreads(plan))
+            request = Request(job, wanted, _profile_data(wanted, job), self.expected_spreads())
             tell_inputs(plan, job, listener)
             try:
                 for profile in self.executor_for(plan).profile(request, listener):

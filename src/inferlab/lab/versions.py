@@ -180,7 +180,7 @@ class Versioning:
         plan = replace(self._plan, engines=(engine,))
         a, b = (only_job(plan, model) for model in (found.model, found.optimized))
         labels = self._plan.model, found.name
-        time_s, spreads = _LOADING * self._asked.time_s, self._lab.expected_spreads(plan)
+        time_s, spreads = _LOADING * self._asked.time_s, self._lab.expected_spreads()
         contest = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, MARGIN, spreads=spreads)
         if self._goal is None or self._goal.speedup is None or engine != self._job.cell.engine:
             return contest
@@ -289,7 +289,8 @@ def _gains(found: Comparison, recipe: Recipe, model: Model) -> Sequence[Finding]
         return ()
     data = {"engine": found.cells[1].engine, "verdict": found.verdict}
     if found.verdict == "inconclusive" and (found.ratio.low is None or found.ratio.low < 1 - _NOT_MUCH):
-        return (Finding("unsettled", {**data, "speedup": 1 / found.ratio.value, "pairs": len(found.pairs)}),)
+        evidence = {"speedup": 1 / found.ratio.value, "pairs": len(found.pairs), "settle_s": found.settle_s}
+        return (Finding("unsettled", data | evidence),)
     if recipe.pruning is None or recipe.pruning.pattern == CHANNEL or recipe.quantization is not None:
         return (Finding("no-faster", data),)
     return (Finding("zeros-no-faster", {**data, "zeros": model.zero_fraction}),)
@@ -360,7 +361,7 @@ class Workbench:
     ) -> None:
         self._lab, self._plan, self._asked, self._job = lab, plan, asked, job
         self._folder = folder
-        self._spreads = lab.expected_spreads(plan)
+        self._spreads = lab.expected_spreads()
         self._listener = _without_fractions(listener)
         self._data_file = quantization.data_name(asked.recipe, asked.data_file)
         model = job.model

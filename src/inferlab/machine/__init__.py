@@ -129,6 +129,11 @@ def describe() -> Machine:
     )
 
 
+def host_name() -> str:
+    """The name of this machine, which several nodes on it share."""
+    return platform.node()
+
+
 def node_name() -> str:
     """The name of this node; INFERLAB_NODE tells several nodes on one machine apart."""
     return os.environ.get("INFERLAB_NODE") or socket.gethostname()

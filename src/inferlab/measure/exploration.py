@@ -26,7 +26,7 @@ from inferlab.measure.queueing import samples_needed, value_s
 from inferlab.measure.stats import items_per_sec, latencies_ns, median_ms, ms_per_item, seconds
 from inferlab.records import Event, Listener, Model, OutputCheck, Plan, Run, StreamMode
 from inferlab.records.capacity import Objective
-from inferlab.records.comparison import Spreads
+from inferlab.records.comparison import MachineSpreads
 from inferlab.records.recommendation import Candidate
 from inferlab.units import plural
 
@@ -274,7 +274,8 @@ class Search:
     objective: Objective | None
     #: Seconds in all, loading and comparing included, without conversions, which are made once for all searches.
     time_s: float
-    spreads: Spreads = field(default_factory=dict)
+    #: How much pairs of processes are expected to differ where it is searched.
+    spreads: MachineSpreads = field(default_factory=dict)
 
 
 @dataclass(slots=True)

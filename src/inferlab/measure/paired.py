@@ -26,7 +26,7 @@ from inferlab.measure.children import Children
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import latencies_ns, service_ns
 from inferlab.model.inputs import digest
-from inferlab.records import Estimate, Event, Fact, Listener, Plan, Run, Samples, Window
+from inferlab.records import Estimate, Event, Fact, Listener, Plan, Run, Samples, Window, is_release
 from inferlab.records.comparison import Comparison, Pair, Spread, SpreadPrior, Spreads, TimeMetric
 from inferlab.warm import kept_warm, never_forked
 
@@ -83,6 +83,11 @@ class PairedJob(Generic[J]):
     spreads: Spreads = field(default_factory=dict)
     #: Start every process from nothing.
     fresh: bool = False
+
+    @property
+    def forks(self) -> bool:
+        """Whether processes may be forked from one: they share its layout of memory, which releases do not."""
+        return not self.fresh and not any(is_release(arm.cell.engine) for arm in (self.a, self.b))
 
     @property
     def prior(self) -> SpreadPrior:
@@ -163,7 +168,7 @@ class PairedComparison:
     def _measure(self) -> None:
         while self._has_time():
             # Forked where an engine allows it: pairs are cheaper.
-            with never_forked() if self._job.fresh else kept_warm(self._arms.kinds, copies=2):
+            with kept_warm(self._arms.kinds, copies=2) if self._job.forks else never_forked():
                 for _ in range(_PAIRS_A_PARENT):
                     if self._add_pair():
                         return

@@ -12,6 +12,7 @@ import numpy as np
 
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
+from inferlab.machine import host_name
 from inferlab.measure import exploration, paired
 from inferlab.measure.cell import measuring_alone, remembered_options
 from inferlab.measure.cells import Job, Layout, cpus_of, jobs, lay_out, usable_cores, with_inputs_of
@@ -134,7 +135,8 @@ class Finals:
         self._listener(Event("finals", {"a": labels[0], "b": labels[1]}))
         a, b = explorer.job(leader), explorer.job(other)
         try:
-            job = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, TIE, spreads=explorer.search.spreads)
+            spreads = explorer.search.spreads.get(host_name(), {})
+            job = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, TIE, spreads=spreads)
             return paired.compare(job, explorer.quietly)
         except InferlabError as error:
             self.troubles.append(f"comparing {labels[0]} with {labels[1]} failed: {error}")
@@ -353,6 +355,7 @@ def paired_ratio(comparison: Comparison) -> PairedRatio:
         comparison.metric,
         len(comparison.pairs),
         comparison.seconds,
+        comparison.settle_s,
     )
 
 

@@ -44,6 +44,8 @@ class SpreadPrior:
 
 #: By the number of cores.
 Spreads = Mapping[int, SpreadPrior]
+#: By the name of the machine.
+MachineSpreads = Mapping[str, Spreads]
 
 
 @dataclass(frozen=True, slots=True)

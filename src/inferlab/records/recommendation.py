@@ -97,6 +97,8 @@ class PairedRatio:
     metric: TimeMetric
     pairs: int
     seconds: float
+    #: Seconds that would settle an inconclusive comparison; None also where an earlier version saved it.
+    settle_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,7 +289,7 @@ def _pairs(comparison: Content) -> dict[str, Any]:
     """How much the pairs of a comparison differ, by which the next one knows what to expect."""
     import statistics  # late: whoever only reads does not need it
 
-    logs, cells = comparison["log_ratios"], comparison.get("cells")
+    logs, cells = comparison["log_ratios"], comparison.get("cells") or comparison.get("arms")
     if len(logs) < 2 or not cells or comparison["ratio"]["method"] != "moderated":
         return {}
     return {"pairs": len(logs), "pair_sd": statistics.stdev(logs), "num_cores": cells[0]["num_cores"]}
@@ -315,6 +315,11 @@ def _made_of_generations(
 ) -> dict[str, Any]:
     status = "cancelled" if content["interrupted"] else "done"
     return {**_cells(cells), "statuses": [status], "wrong": [_is_wrong(agreements)]}
+
+
+def _generation_comparison(content: Content) -> dict[str, Any]:
+    brief = _made_of_generations(content, content["arms"], content["agreements"])
+    return {**brief, "spread": _pairs(content)}
 
 
 def _cells(cells: Sequence[Content]) -> dict[str, Any]:
@@ -359,7 +364,7 @@ _BRIEFS: dict[str, Callable[[Content], dict[str, Any]]] = {
     "benchmark": lambda content: {"against": content["against"]} if content.get("against") else {},
     "version": _version,
     "generation": _generation,
-    "generation-comparison": lambda content: _made_of_generations(content, content["arms"], content["agreements"]),
+    "generation-comparison": _generation_comparison,
     "generation-capacity": lambda content: _made_of_generations(
         content, [content["cell"]], [content["agreement"]]
     ),

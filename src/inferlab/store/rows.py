@@ -120,9 +120,9 @@ def read_labels(stored: Any) -> dict[str, str]:
 
 def own_name() -> str:
     """What entries of this machine have as their node."""
-    import platform  # late: whoever only reads does not need it
+    from inferlab.machine import host_name  # late: whoever only reads does not need it
 
-    return safe(platform.node())
+    return safe(host_name())
 
 
 def find_id(connection: Connection, prefix: str, name: str) -> str:

@@ -79,7 +79,8 @@ def blocks(comparison: Comparison) -> list[Block]:
     shown.append(Pair("Measured", f"{_measured(comparison)}; {duration(comparison.seconds)}"))
     if comparison.spread is not None:
         shown.append(Pair("Spread", spread_text(comparison.spread)))
-    if comparison.settle_s is not None:
+    saved = not comparison.pairs and not comparison.entries
+    if comparison.settle_s is not None or (saved and comparison.verdict == "inconclusive"):
         shown.append(would_settle(comparison.settle_s))
     return shown + list(tables.notes(notes(comparison)))
 
@@ -94,7 +95,7 @@ def generation_blocks(comparison: GenerationComparison) -> list[Block]:
     shown.append(Pair("Cell", "; ".join(dict.fromkeys(map(generation_label, comparison.arms)))))
     count = plural(len(comparison.log_ratios), "pair")
     measured = f"{count} of fresh processes, generating interleaved; {duration(comparison.seconds)}"
-    shown.append(Pair("Measured", measured))
+    shown += [Pair("Measured", measured), Pair("Spread", spread_text(comparison.spread))]
     if comparison.settle_s is not None:
         shown.append(would_settle(comparison.settle_s))
     interrupted = [_INTERRUPTED] if comparison.interrupted else []

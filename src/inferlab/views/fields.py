@@ -89,8 +89,13 @@ def advice(many_ends: Sequence[Ends], remedy: str = QUIETER) -> list[str]:
     return [f"Note: too noisy for an interval means that it would say nothing. {remedy}"] if noisy else []
 
 
-def would_settle(seconds: float) -> str:
-    """How long an open comparison would have to take, or that it is not worth trying."""
+def would_settle(seconds: float | None) -> str:
+    """How long an open comparison would have to take, that it is not worth trying, or that nothing tells."""
+    if seconds is None:
+        return (
+            "What would settle it cannot be told from so few processes: measure both interleaved, with: "
+            "inferlab compare A B"
+        )
     if seconds <= _TOO_LONG_S:
         return f"About {duration(seconds)} would settle it."
     return (

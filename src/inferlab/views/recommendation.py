@@ -37,6 +37,7 @@ from inferlab.views.fields import (
     interval_text,
     money,
     rounded,
+    would_settle,
 )
 from inferlab.views.generation import slo_text
 from inferlab.views.results import View, json_values, picked, short_name
@@ -255,9 +256,10 @@ def comparison_line(pair: PairedRatio) -> str:
     ratio = pair.ratio
     pairs = plural(pair.pairs, "pair")
     value = rounded(ratio.value, ratio.ends, "{:.3f}".format)
+    rest = "" if pair.settle_s is None else f" {would_settle(pair.settle_s)}"
     return (
         f"In {pairs}: {pair.labels[1]} takes {value}{in_brackets(ratio.ends)} of the time per item of "
-        f"{pair.labels[0]}: {_VERDICTS[pair.verdict]}."
+        f"{pair.labels[0]}: {_VERDICTS[pair.verdict]}.{rest}"
     )
 
 
@@ -420,6 +422,7 @@ def _paired_ratio(found: PairedRatio) -> dict[str, Any]:
         "interval": ratio.ends,
         **picked(ratio, "level", "method"),
         **picked(found, "verdict", "margin", "metric", "pairs", "seconds"),
+        "settle_seconds": found.settle_s,
     }
 
 

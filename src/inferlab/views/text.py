@@ -11,7 +11,7 @@ from inferlab.records import Cell, Estimate, Event, Finding, Machine, Model, Out
 from inferlab.records.generation import Agreement, GenerationCell, GenerationOutcome
 from inferlab.records.profile import Gain
 from inferlab.units import count, decimal, duration, plural, scaled, share, size
-from inferlab.views.fields import CELL, QUIETER, between, half_width, useful
+from inferlab.views.fields import CELL, QUIETER, between, half_width, useful, would_settle
 
 SCENARIO_NAMES = {
     "sync": "singlestream",
@@ -372,7 +372,8 @@ _VERSION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "unsettled": lambda d: (
         f"on {d['engine']} it is not settled whether the optimised model is faster ({d['speedup']:.3g}x in "
-        f"{plural(d['pairs'], 'pair')} of processes). Give more time."
+        f"{plural(d['pairs'], 'pair')} of processes). "
+        + ("Give more time." if d.get("settle_s") is None else would_settle(d["settle_s"]))
     ),
     "no-faster": lambda d: f"on {d['engine']} the optimised model is {_no_faster(d)}.",
 }
