@@ -40,6 +40,10 @@ class Snapshot:
     jobs: tuple[QueuedJob, ...] = ()
     stamp: tuple[str, ...] = ()
 
+    def position(self, job_id: str) -> int:
+        """How many jobs go before this one; 0 where it runs, is the next, or has ended."""
+        return next((place for place, job in enumerate(self.jobs) if job.id == job_id), 0)
+
 
 class Watch:
     """The one that looks at the store: once a second while somebody follows it, who is told of every change."""

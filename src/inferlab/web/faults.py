@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferlab.errors import BadInput, Conflict, InferlabError, NotSaved, NotThere, TooLarge, TooMany, keep
+from inferlab.options.optimization import PROFILE
 from inferlab.web.connections import note_answer
 
 FAULT = "That did not work: an internal error of inferlab. Its details were saved where inferlab was started."
@@ -284,15 +285,21 @@ _FIELDS = (
     (r"Give a larger --budget", "Allow more loss"),
     (r"Name that file with --data", "Choose that file as the data file"),
 )
+#: What the field of an option is called on pages, by its keyword, where that is not its title.
+LABELS = {
+    "time": "Time (s)",
+    "num_cores": "CPU cores",
+    "num_streams": "Streams",
+    "rate": "Requests per second",
+    "data": "Data file",
+    "levels": "Times of pruned copies",
+    "int8": "INT8 copy",
+    "roofline": "Roofline",
+}
 _OPTIONS = {
-    "-shapes": "Input shapes",
-    "--input_shapes": "Input shapes",
-    "--sequence_length": "Sequence length",
-    "--data": "Data file",
-    "--int8": "INT8 copy",
-    "--levels": "Times of pruned copies",
-    "--roofline": "Roofline",
-    "--rate": "Requests per second",
+    flag: LABELS.get(keyword, PROFILE[keyword].title)
+    for keyword in ("input_shapes", "sequence_length", "data", "int8", "levels", "roofline", "rate")
+    for flag in PROFILE[keyword].flags
 }
 _OPTION = re.compile("|".join(rf"(?<![\w-]){re.escape(option)}(?![\w-])" for option in _OPTIONS))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from nicegui import app, background_tasks, html, ui
+from nicegui import app, background_tasks, ui
 from nicegui.element import Element
 
 from inferlab.store.entries import QueuedJob
 from inferlab.units import plural
 from inferlab.views.history import age
 from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.shell import tag
 
 _JUST_NOW = timedelta(minutes=1)
 #: What a job is about, in the bar and on cards.
@@ -86,7 +87,7 @@ def aged(then: datetime) -> str:
 def queue_indicator(desk: Desk, slot: Element) -> None:
     """What is being measured and how much waits, in the bar of every page; a link to where it is shown."""
     with slot:
-        link: Element = html.a(href="/").classes("il-queue-link").props('data-testid="queue"')
+        link = tag("a", "il-queue-link", name="queue", href="/")
         with link:
             words = ui.label("")
 

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from nicegui import html, ui
+from nicegui import ui
 from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, Project, QueuedJob
 from inferlab.web import shell
 from inferlab.web.components.actions import JobPanel, offer_undo
-from inferlab.web.components.profile_form import open_loss, open_performance
+from inferlab.web.components.profile_form import open_profile
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
-from inferlab.web.shell import Frame, Item, Section
+from inferlab.web.shell import Frame, Item, Section, div, tag
 from inferlab.workspace import requests
 from inferlab.workspace.requests import ProfileRequest
 from inferlab.workspace.versions import Version
@@ -59,6 +59,14 @@ def approximated(profiles: Sequence[Entry]) -> Entry | None:
     return next((profile for profile in reversed(profiles) if _method(profile) == "approximated"), None)
 
 
+def named(profiles: Sequence[Entry], part: str) -> dict[str, str]:
+    """Profiles of a part to choose from, by their ids: those that were measured, then the estimate of losses."""
+    known = measured(profiles) if part == "performance" else losses(profiles)
+    names = {entry.id: f"{entry.brief[part]['name']} ({aged(entry.created_at)})" for entry in known}
+    theory = approximated(profiles) if part == "loss" else None
+    return {**names, theory.id: "Approximated"} if theory else names
+
+
 async def newest_profile(desk: Desk, project_id: str, part: str, removed: str = "") -> Response:
     """Lead on to the newest profile of a part of a project, or to what its architecture says."""
     workspace = desk.workspace
@@ -72,8 +80,7 @@ async def newest_profile(desk: Desk, project_id: str, part: str, removed: str = 
 def only_generates(opened: Opened) -> bool:
     """Whether a page makes no sense for a model that only generates tokens, which it then says."""
     if opened.project.only_generates:
-        with html.div().props('data-testid="only-generates"'):
-            shell.empty("Not for this model", ONLY_GENERATES)
+        shell.empty("Not for this model", ONLY_GENERATES, "only-generates")
     return opened.project.only_generates
 
 
@@ -156,7 +163,7 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
                 *_items(measured(profiles), "performance", base, names),
                 Item("FLOPS", f"{base}/performance/{THEORY['performance']}"),
             ),
-            lambda: open_performance(desk, project),
+            lambda: open_profile(desk, project, "performance"),
         ),
         Section(
             "Loss profiles",
@@ -166,7 +173,7 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
                 *_items(losses(profiles), "loss", base, names),
                 Item("Approximated", f"{base}/loss/{THEORY['loss']}"),
             ),
-            lambda: open_loss(desk, project),
+            lambda: open_profile(desk, project, "loss"),
         ),
         Section("Optimization", "tune", f"{base}/optimization", tuple(versions)),
         common[0],
@@ -209,7 +216,6 @@ class ProjectWork:
 
     alive: tuple[QueuedJob, ...]
     ended: tuple[QueuedJob, ...]
-    positions: Mapping[str, int]
     made: Mapping[str, str]
     #: All entries or versions, for whoever shows them.
     entries: tuple[Any, ...] = field(default=())
@@ -237,9 +243,9 @@ class ProjectJobs:
     ) -> None:
         self._read, self._on_work, self._base, self._news_text = read, on_work, base, news
         self._known_ids = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
-        with html.div().classes("il-profile-jobs"):
+        with div("il-profile-jobs"):
             self._panel = JobPanel(desk, self.refresh)
-        self._news = html.div().classes("il-news")
+        self._news = div("il-news")
         follow(desk, lambda before, now: self.refresh())
 
     async def refresh(self) -> None:
@@ -247,14 +253,14 @@ class ProjectJobs:
         work = await asyncio.to_thread(self._read)
         if self._news.is_deleted:
             return
-        self._panel.show(work.alive, work.ended, {}, work.positions)
+        self._panel.show(work.alive, work.ended)
         if not self._on_work(work):
             return
         for entry_id, name in work.made.items():
             if entry_id not in self._known_ids and entry_id not in work.making:
                 self._known_ids.add(entry_id)
                 with self._news:
-                    link = html.a(self._news_text.format(name), href=f"{self._base}/{entry_id}")
+                    link = tag("a", "", self._news_text.format(name), href=f"{self._base}/{entry_id}")
                     link.classes("il-banner").props(f'data-testid="news-{entry_id}"')
 
 
@@ -273,7 +279,7 @@ def version_jobs(
         # Without its entry, a job that has ended is one whose version was removed.
         jobs = [job for job in jobs_there if job.kind == "optimization" and (job.alive or job.entry_id is None)]
         versions = workspace.versions.of_project(project_id)
-        return _work(desk, jobs, {version.id: version.name for version in versions}, versions)
+        return _work(jobs, {version.id: version.name for version in versions}, versions)
 
     def show(work: ProjectWork) -> bool:
         on_versions(work.entries)
@@ -303,7 +309,7 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
         names = {
             profile.id: profile.brief[part]["name"] for profile in profiles if _is_measured(profile.brief, part)
         }
-        return _work(desk, concerned, names, profiles)
+        return _work(concerned, names, profiles)
 
     def show(work: ProjectWork) -> bool:
         nonlocal was_made
@@ -323,11 +329,10 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
     return ProjectJobs(desk, read, show, profile_ids, section, "The profile “{}” is measured. Open it.")
 
 
-def _work(desk: Desk, jobs: list[QueuedJob], names: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
+def _work(jobs: list[QueuedJob], names: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
     jobs.sort(key=lambda job: (job.status != "running", job.queued_at))
     alive = tuple(job for job in jobs if job.alive)
-    positions = {job.id: desk.workspace.position(job) for job in alive}
-    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), positions, names, tuple(entries))
+    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), names, tuple(entries))
 
 
 def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:

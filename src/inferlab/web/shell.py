@@ -1,4 +1,4 @@
-"""The frame around every page: a bar on top and, within a project, its sections on the left."""
+"""The frame around every page: a bar on top, a project's sections on the left; and what pages are made of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from nicegui import html, ui
@@ -16,6 +17,40 @@ from inferlab.web import faults
 
 API_DESCRIPTION = "/api/v1/openapi.json"
 _PAGE_TIMEOUT_S = 30.0
+
+
+def tag(kind: str, classes: str = "", text: str | None = None, name: str = "", **props: str) -> Element:
+    """An element of HTML; its text is shown as it stands, never read as HTML, and tests find it by its name."""
+    element: Element = getattr(html, kind)(text, **props).classes(classes)
+    if name:
+        element.props["data-testid"] = name
+    return element
+
+
+div, span, p = partial(tag, "div"), partial(tag, "span"), partial(tag, "p")
+
+
+@contextmanager
+def refilled(box: Element) -> Iterator[None]:
+    """Put other content into an element, in place of what it has."""
+    box.clear()
+    with box:
+        yield
+
+
+class Part:
+    """A part of a page, drawn again only when what it shows has changed: a button under the pointer stays."""
+
+    def __init__(self, classes: str = "", name: str = "") -> None:
+        self.box = div(classes, name=name)
+        self._shown: object = object()
+
+    def show(self, key: object, draw: Callable[[], object]) -> None:
+        """Let `draw` fill it, unless it shows what has this key already."""
+        if key != self._shown:
+            self._shown = key
+            with refilled(self.box):
+                draw()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +72,16 @@ class Section:
     items: tuple[Item, ...] = ()
     add: Callable[[], object] | None = None
 
+    def holds(self, address: str) -> bool:
+        """Whether the page of an address belongs to it."""
+        own = address == self.href or address.startswith(f"{self.href}/")
+        return own or any(item.href == address for item in self.items)
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What a page may fill besides its content, each with `with`."""
 
-    crumbs: Element
     queue: Element
     content: Element
     #: The sections of a project; see `fill_rail`.
@@ -57,10 +96,9 @@ def page(path: str) -> ui.page:
 @contextmanager
 def frame(title: str, crumbs: Sequence[tuple[str, str]] = ()) -> Iterator[Frame]:
     """A page under the bar; crumbs are titles and addresses, from the outermost, without the page itself."""
-    with _page(title) as slots:
-        _fill(slots.crumbs, (*crumbs, (title, "")))
-        with ui.element("div").classes("il-body"), ui.element("main").classes("il-main") as content:
-            yield Frame(slots.crumbs, slots.queue, content)
+    queue = _bar(title, (*crumbs, (title, "")))
+    with div("il-body"), tag("main", "il-main") as content:
+        yield Frame(queue, content)
 
 
 @contextmanager
@@ -68,39 +106,37 @@ def project_frame(
     project_name: str, project_id: str, sections: Sequence[Section], here: str, title: str = ""
 ) -> Iterator[Frame]:
     """A page of a project: `here` is its address, which opens the section that it belongs to."""
-    opened = next((each for each in sections if _within(each, here)), None)
-    page_title = title or (opened.title if opened else project_name)
-    with _page(f"{page_title} – {project_name}") as slots:
-        _fill(slots.crumbs, ((project_name, f"/projects/{project_id}"), (page_title, "")))
-        with ui.element("div").classes("il-body"):
-            with ui.element("nav").classes("il-rail").props('aria-label="Sections of the project"'):
-                rail = ui.element("div").classes("il-rail-inner")
-            fill_rail(rail, project_name, sections, here)
-            with ui.element("main").classes("il-main") as content:
-                yield Frame(slots.crumbs, slots.queue, content, rail)
+    opened = next((section.title for section in sections if section.holds(here)), project_name)
+    page_title = title or opened
+    crumbs = ((project_name, f"/projects/{project_id}"), (page_title, ""))
+    queue = _bar(f"{page_title} – {project_name}", crumbs)
+    with div("il-body"):
+        with tag("nav", "il-rail").props('aria-label="Sections of the project"'):
+            rail = div("il-rail-inner")
+        fill_rail(rail, project_name, sections, here)
+        with tag("main", "il-main") as content:
+            yield Frame(queue, content, rail)
 
 
-@dataclass(frozen=True, slots=True)
-class _Slots:
-    crumbs: Element
-    queue: Element
-
-
-@contextmanager
-def _page(title: str) -> Iterator[_Slots]:
+def _bar(title: str, crumbs: Sequence[tuple[str, str]]) -> Element:
+    """The bar on top of a page; returns where it says what is in the queue."""
     ui.page_title(f"{title} – inferlab")
     ui.on_exception(_show_error)
-    with ui.element("header").classes("il-bar"):
-        _link("/", "il-wordmark", "inferlab")
-        crumbs = ui.element("nav").classes("il-crumbs").props('aria-label="You are here"')
-        queue = ui.element("div").classes("il-queue")
-        with ui.element("div").classes("il-tools"):
-            _link(API_DESCRIPTION, "il-tool", "API", target="_blank", title="Description of the HTTP API")
-            with html.button(type="button", title="Light or dark").classes("il-tool") as toggle:
+    with tag("header", "il-bar"):
+        tag("a", "il-wordmark", "inferlab", href="/")
+        with tag("nav", "il-crumbs").props('aria-label="You are here"'):
+            for crumb, href in crumbs:
+                with span("il-cut"):
+                    tag("a", "", crumb, href=href) if href else span("", crumb)
+        queue = div("il-queue")
+        with div("il-tools"):
+            api = {"href": API_DESCRIPTION, "target": "_blank", "title": "Description of the HTTP API"}
+            tag("a", "il-tool", "API", **api)
+            with tag("button", "il-tool", type="button", title="Light or dark") as toggle:
                 ui.icon("dark_mode").classes("il-to-dark")
                 ui.icon("light_mode").classes("il-to-light")
             toggle.on("click", js_handler="() => inferlabTheme.toggle()")
-    yield _Slots(crumbs, queue)
+    return queue
 
 
 def reload() -> None:
@@ -113,114 +149,82 @@ def _show_error(error: Exception) -> None:
     ui.notify(faults.sentence(error), type="negative", multi_line=True, close_button="Close", timeout=10_000)
 
 
-def _fill(crumbs: Element, steps: Sequence[tuple[str, str]]) -> None:
-    with crumbs:
-        for title, href in steps:
-            with ui.element("span").classes("il-cut"):
-                if href:
-                    _link(href, "", title)
-                else:
-                    _text("", title)
-
-
-def _within(section: Section, here: str) -> bool:
-    return (
-        here == section.href or here.startswith(f"{section.href}/") or any(i.href == here for i in section.items)
-    )
-
-
 def fill_rail(rail: Element, project_name: str, sections: Sequence[Section], here: str) -> None:
     """Show the sections of a project, that of the address `here` open; what was shown before goes."""
-    opened = next((each for each in sections if _within(each, here)), None)
-    rail.clear()
-    with rail:
-        with _link("/", "il-rail-project", title="All projects"):
+    opened = next((section for section in sections if section.holds(here)), None)
+    with refilled(rail):
+        with tag("a", "il-rail-project", href="/", title="All projects"):
             ui.icon("chevron_left")
-            _text("il-cut", project_name)
+            span("il-cut", project_name)
         for section in sections:
-            with ui.element("div").classes("il-section-open" if section is opened else ""):
+            with div("il-section-open" if section is opened else ""):
                 _section(section, section is opened, here)
 
 
 def _section(section: Section, is_open: bool, here: str) -> None:
-    with ui.element("div").classes("il-section-row"):
-        with _link(section.href, "il-section-link", title=section.title, **_current(section.href, here)):
+    with div("il-section-row"):
+        with _rail_link("il-section-link", section.title, section.href, here):
             ui.icon(section.icon)
-            _text("il-cut", section.title)
+            span("il-cut", section.title)
         if section.add is not None and is_open:
-            with html.button(type="button", title=f"Add to {section.title}").classes("il-add") as button:
+            with tag(
+                "button", "il-add", name="add-profile", type="button", title=f"Add to {section.title}"
+            ) as add:
                 ui.icon("add", size="20px")
-            button.props('data-testid="add-profile"').on("click", section.add, [])
+            add.on("click", section.add, [])
     if is_open and section.items:
-        with ui.element("div").classes("il-items"):
+        with div("il-items"):
             for item in section.items:
-                _item(item, here)
+                with _rail_link("il-item", item.title, item.href, here):
+                    span("il-cut", item.title)
+                    if item.detail:
+                        span("il-item-detail", item.detail)
 
 
-def _item(item: Item, here: str) -> None:
-    classes = "il-item il-here" if item.href == here else "il-item"
-    with _link(item.href, classes, title=item.title, **_current(item.href, here)):
-        _text("il-cut", item.title)
-        if item.detail:
-            _text("il-item-detail", item.detail)
-
-
-def _current(href: str, here: str) -> dict[str, str]:
-    return {"aria-current": "page"} if href == here else {}
-
-
-def _link(href: str, classes: str, text: str | None = None, **props: str) -> Element:
-    link: Element = html.a(text, href=href, **props).classes(classes)
+def _rail_link(classes: str, title: str, href: str, here: str) -> Element:
+    """A link of the navigation, which says where it leads to the page that is shown."""
+    link = tag("a", classes, href=href, title=title)
+    if href == here:
+        link.props["aria-current"] = "page"
     return link
-
-
-def _text(classes: str, text: str) -> Element:
-    """Foreign text: it is shown as it stands, never read as HTML."""
-    element: Element = html.span(text).classes(classes)
-    return element
 
 
 def titled(title: str, detail: str = "") -> Element:
     """The first row of a page: its title, something small beside it, and on the right what `with` puts there."""
-    with html.div().classes("il-title"):
-        html.h1(title)
+    with div("il-title"):
+        tag("h1", "", title)
         if detail:
-            _text("il-muted", detail)
-        actions: Element = html.div().classes("il-title-actions")
-    return actions
+            span("il-muted", detail)
+        return div("il-title-actions")
 
 
 def section(title: str, detail: str = "") -> Element:
     """A heading within a page; `with` puts more into its row."""
-    with html.div().classes("il-heading") as row:
-        html.h2(title)
+    with div("il-heading") as row:
+        tag("h2", "", title)
         if detail:
-            _text("il-muted il-small", detail)
-    heading: Element = row
-    return heading
+            span("il-muted il-small", detail)
+    return row
 
 
 def card(classes: str = "") -> Element:
     """A surface for things that belong together."""
-    surface: Element = html.div().classes(f"il-card {classes}")
-    return surface
+    return div(f"il-card {classes}")
 
 
 def stats(classes: str = "") -> Element:
     """A grid for stats."""
-    grid: Element = html.div().classes(f"il-stats {classes}")
-    return grid
+    return div(f"il-stats {classes}")
 
 
 def stat(label: str, value: str, detail: str = "", name: str = "") -> Element:
     """A number with its name above and its interval, or what else qualifies it, below; tests find it by `name`."""
-    with html.div().classes("il-stat") as whole:
-        html.div(label).classes("il-stat-label")
-        html.div(value).classes("il-stat-value")
+    with div("il-stat", name=name) as whole:
+        div("il-stat-label", label)
+        div("il-stat-value", value)
         if detail:
-            html.div(detail).classes("il-stat-detail")
-    element: Element = whole.props(f'data-testid="{name}"' if name else "")
-    return element
+            div("il-stat-detail", detail)
+    return whole
 
 
 def fact(label: str, value: str, name: str) -> Element:
@@ -232,29 +236,28 @@ Kind = Literal["ok", "warn", "wrong", "muted", "info"]
 _ICONS = {"ok": "check_circle", "warn": "warning", "wrong": "error", "muted": "info", "info": "info"}
 
 
-def banner(kind: Kind, text: str) -> Element:
+def banner(kind: Kind, text: str, name: str = "") -> Element:
     """A message across the page: wrong cannot be missed, warn is amber; `with` puts buttons at its end."""
-    with html.div(role="alert").classes(f"il-banner il-banner-{kind}") as whole:
+    with div(f"il-banner il-banner-{kind}", name=name, role="alert") as whole:
         ui.icon(_ICONS[kind])
-        html.div(text).classes("il-banner-text")
-    element: Element = whole
-    return element
+        div("il-banner-text", faults.on_pages(text))
+    return whole
 
 
-def findings(lines: Sequence[str], name: str = "findings") -> None:
+def findings(lines: Iterable[str], name: str = "findings") -> None:
     """What qualifies the numbers: one chip with how many there are, which opens to show them."""
-    if lines:
-        with html.details().classes("il-notes").props(f'data-testid="{name}"'):
-            with html.summary(), _text("il-chip il-warn", plural(len(lines), "note")):
+    if texts := [faults.on_pages(line) for line in lines]:
+        with tag("details", "il-notes", name=name):
+            with tag("summary"), span("il-chip il-warn", plural(len(texts), "note")):
                 ui.icon("expand_more")
-            with html.ul().classes("il-findings"):
-                for line in lines:
-                    html.li(line)
+            with tag("ul", "il-findings"):
+                for text in texts:
+                    tag("li", "", text)
 
 
-def chip(text: str, kind: Kind = "info") -> Element:
+def chip(text: str, kind: Kind = "info", name: str = "") -> Element:
     """A word or two about a thing, in the colour of its kind."""
-    return _text(f"il-chip il-{kind}", text)
+    return span(f"il-chip il-{kind}", text, name)
 
 
 _VERDICTS: dict[str, Kind] = {"faster": "ok", "slower": "wrong", "same": "muted", "inconclusive": "warn"}
@@ -262,26 +265,56 @@ _VERDICTS: dict[str, Kind] = {"faster": "ok", "slower": "wrong", "same": "muted"
 
 def verdict(text: str) -> Element:
     """The verdict of a comparison, in its colour."""
-    return chip(text, _VERDICTS.get(text, "muted")).props('data-testid="verdict"')
+    return chip(text, _VERDICTS.get(text, "muted"), "verdict")
 
 
-def empty(title: str, text: str) -> Element:
+def empty(title: str, text: str, name: str = "") -> Element:
     """What a page says where there is nothing yet; `with` puts in what could be done about it."""
-    with html.div().classes("il-empty"):
-        html.div(title).classes("il-empty-title")
-        html.div(text).classes("il-empty-text")
-        actions: Element = html.div().classes("il-empty-actions")
-    return actions
+    with div("il-empty", name=name):
+        div("il-empty-title", title)
+        div("il-empty-text", faults.on_pages(text))
+        return div("il-empty-actions")
 
 
-def table(heads: Sequence[str], right: Collection[str] = (), classes: str = "", name: str = "") -> Element:
-    """A table with these heads, those in `right` above numbers; `with` puts rows into its body."""
-    with html.table().classes(f"il-table {classes}").props(f'data-testid="{name}"' if name else ""):
-        with html.thead(), html.tr():
-            for head in heads:
-                html.th(head).classes("il-right" if head in right else "")
-        body: Element = html.tbody()
-    return body
+#: A text; one with something small below it; or what fills it.
+Cell = str | tuple[str, str] | Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table."""
+
+    cells: Sequence[Cell]
+    classes: str = ""
+    name: str = ""
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Row], right: Collection[str] = (), classes: str = "", name: str = ""
+) -> None:
+    """A table with these heads, those in `right` above numbers."""
+    sides = ["il-right" if head in right else "" for head in heads]
+    with tag("table", f"il-table {classes}", name=name):
+        with tag("thead"), tag("tr"):
+            for head, side in zip(heads, sides, strict=True):
+                tag("th", side, head)
+        with tag("tbody"):
+            for row in rows:
+                with tag("tr", row.classes, name=row.name):
+                    for head, side, cell in zip(heads, sides, row.cells, strict=True):
+                        # Where there is no room for a head, every cell says it.
+                        with tag("td", side, **{"data-label": head}):
+                            _fill(cell)
+
+
+def _fill(cell: Cell) -> None:
+    if callable(cell):
+        cell()
+        return
+    text, detail = (cell, "") if isinstance(cell, str) else cell
+    span("", text)
+    if detail:
+        div("il-muted il-small", detail)
 
 
 def text_table(
@@ -292,34 +325,28 @@ def text_table(
     name: str = "",
 ) -> None:
     """A table of texts, those in the columns `left` words and all others numbers; some rows have classes."""
-    with table(heads, [head for index, head in enumerate(heads) if index not in left], name=name):
-        for number, row in enumerate(rows):
-            with html.tr().classes((classes or {}).get(number, "")):
-                for index, text in enumerate(row):
-                    html.td(text).classes("" if index in left else "il-right")
+    filled = (Row(row, (classes or {}).get(number, "")) for number, row in enumerate(rows))
+    table(heads, filled, [head for index, head in enumerate(heads) if index not in left], name=name)
 
 
-def facts(pairs: Sequence[tuple[str, str]]) -> Element:
-    """Names and values in two columns."""
-    with html.div().classes("il-facts") as whole:
-        for name, value in pairs:
-            html.div(name)
-            html.div(value)
-    element: Element = whole
-    return element
+def facts(pairs: Iterable[tuple[str, str]], name: str = "") -> None:
+    """Names and values in two columns, without those that have no value."""
+    with div("il-facts", name=name):
+        for label, value in pairs:
+            if value:
+                div("", label)
+                div("", value)
 
 
-def steps(titles: Sequence[tuple[str, str]], at: int) -> Element:
+def steps(titles: Sequence[tuple[str, str]], at: int) -> None:
     """The header of a form of several steps, given with their icons: those before `at` are done."""
-    with html.div(role="list").classes("il-steps") as whole:
+    with div("il-steps", role="list"):
         for number, (title, icon) in enumerate(titles):
             state = "il-step-done" if number < at else "il-step-here" if number == at else ""
-            with html.div(role="listitem").classes(f"il-step {state}"):
-                with html.div().classes("il-step-circle"):
+            with div(f"il-step {state}", role="listitem"):
+                with div("il-step-circle"):
                     ui.icon(icon)
-                html.div(title).classes("il-step-title")
-    element: Element = whole
-    return element
+                div("il-step-title", title)
 
 
 class Progress:
@@ -374,13 +401,11 @@ def copy_handler(expression: str) -> str:
     return f"async () => {{ await {COPY % expression}; {_COPIED} }}"
 
 
-def command_line(text: str, name: str = "copy-command") -> Element:
+def command_line(text: str, name: str = "copy-command") -> None:
     """A command as it is typed in a terminal, to be copied."""
-    with html.div().classes("il-command") as whole:
-        html.code(text)
+    with div("il-command"):
+        tag("code", "", text)
         button = ui.button(icon="content_copy").props(f'flat dense round data-testid="{name}" aria-label="Copy"')
         with button:
             ui.tooltip("Copy")
     button.on("click", js_handler=copy_handler(json.dumps(text)))
-    element: Element = whole
-    return element

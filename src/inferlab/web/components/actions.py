@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from nicegui import Client, html, ui
+from nicegui import Client, ui
 from nicegui.element import Element
 
 from inferlab.errors import InferlabError
@@ -20,6 +20,7 @@ from inferlab.web.components.forms import Foot, close_button, dialog
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages
 from inferlab.web.live import NAMES, page_of
+from inferlab.web.shell import div, span, tag
 from inferlab.workspace import requests
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import NOUNS, given_name, measured_on
@@ -61,11 +62,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"
 
 
-def _before(position: int) -> str:
-    """How long the queue in front of a job is."""
-    return "next in the queue" if position < 1 else f"{plural(position, 'job')} before it in the queue"
-
-
 @dataclass(frozen=True, slots=True)
 class JobActions:
     """What can be done about jobs; `changed` shows it on the page."""
@@ -90,8 +86,8 @@ class JobActions:
         job = await asyncio.to_thread(self.desk.workspace.store.jobs.get, job_id)
         with dialog(described(job), "il-log-dialog") as opened:
             if job.failure:
-                shell.banner("wrong" if job.status == "failed" else "warn", on_pages(job.failure))
-            html.pre(job.log or "No log output.").classes("il-log").props('data-testid="job-log"')
+                shell.banner("wrong" if job.status == "failed" else "warn", job.failure)
+            tag("pre", "il-log", job.log or "No log output.", name="job-log")
             close_button(opened, "close-log")
 
     async def _do(self, act: Callable[[str], object], job_id: str) -> None:
@@ -121,10 +117,10 @@ class JobProgress:
     """
 
     def __init__(
-        self, ring: bool = False, cancel: Callable[[], Awaitable[None]] | None = None, mark: str = ""
+        self, desk: Desk, ring: bool = False, cancel: Callable[[], Awaitable[None]] | None = None, mark: str = ""
     ) -> None:
-        self._ring = ring
-        with html.div().classes("il-job-ring" if ring else "il-job-bar").props('data-testid="progress"'):
+        self._watch, self._ring = desk.watch, ring
+        with div("il-job-ring" if ring else "il-job-bar", name="progress"):
             if ring:
                 self._bar = shell.Progress(ring=True)
             self._stage = ui.label().classes("il-strong" if ring else "il-small").props('data-testid="stage"')
@@ -135,17 +131,21 @@ class JobProgress:
         if cancel is not None:
             self._cancel = ui.button("Cancel", on_click=cancel).props(f'flat dense data-testid="cancel{mark}"')
 
-    def show(self, job: QueuedJob, position: int) -> None:
-        """Show another state of the job; so many go before it."""
+    def show(self, job: QueuedJob) -> None:
+        """Show another state of the job, and how many go before it."""
         waits = job.status == "queued"
         self._bar.set(0.0 if waits else job.fraction)
         self._stage.set_text("Waiting" if waits else job.stage or NAMES[job.kind])
         share = "" if job.fraction is None or self._ring else f"{job.fraction:.0%}"
         rest = ", ".join(filter(None, (share, time_left(job.left_s))))
-        state = "ends, and saves what is measured" if job.cancel else _before(position) if waits else rest
+        state = "ends, and saves what is measured" if job.cancel else self._place(job) if waits else rest
         self._left.set_text(state)
         if self._cancel is not None:
             self._cancel.set_enabled(not job.cancel)
+
+    def _place(self, job: QueuedJob) -> str:
+        position = self._watch.snapshot.position(job.id)
+        return "next in the queue" if position < 1 else f"{plural(position, 'job')} before it in the queue"
 
 
 class JobPanel:
@@ -153,54 +153,46 @@ class JobPanel:
 
     def __init__(self, desk: Desk, changed: Callable[[], Awaitable[None] | None]) -> None:
         self._actions = JobActions(desk, changed)
-        self._box: Element = html.div().classes("il-jobs")
-        self._key: object = None
+        self._part = shell.Part("il-jobs")
         self._progress: dict[str, JobProgress] = {}
 
     def show(
-        self,
-        alive: Sequence[QueuedJob],
-        ended: Sequence[QueuedJob],
-        projects: Mapping[str, str],
-        positions: Mapping[str, int] | None = None,
+        self, alive: Sequence[QueuedJob], ended: Sequence[QueuedJob], projects: Mapping[str, str] | None = None
     ) -> None:
-        """Show jobs on their way and those that have ended; projects are named by their id.
-
-        Where only a part of the queue is shown, `positions` says how many jobs go before each.
-        """
-        before = dict(positions or {job.id: place for place, job in enumerate(alive)})
-        self._box.set_visibility(bool(alive or ended))
-        key = ([(job.id, job.status) for job in (*alive, *ended)], dict(projects))
-        if key != self._key:
-            self._key, self._progress = key, {}
-            self._box.clear()
-            with self._box:
-                for job in alive:
-                    with self._row(job, projects):
-                        cancel = partial(self._actions.cancel, job.id)
-                        self._progress[job.id] = JobProgress(cancel=cancel, mark=f"-{job.id}")
-                for job in ended:
-                    with self._row(job, projects):
-                        _ended(job)
-                        self._actions.buttons(job, f"-{job.id}")
+        """Show jobs on their way and those that have ended; projects are named by their id."""
+        names = dict(projects or {})
+        self._part.box.set_visibility(bool(alive or ended))
+        key = ([(job.id, job.status) for job in (*alive, *ended)], names)
+        self._part.show(key, lambda: self._draw(alive, ended, names))
         for job in alive:
-            self._progress[job.id].show(job, before[job.id])
+            self._progress[job.id].show(job)
+
+    def _draw(self, alive: Sequence[QueuedJob], ended: Sequence[QueuedJob], projects: Mapping[str, str]) -> None:
+        self._progress = {}
+        for job in alive:
+            with self._row(job, projects):
+                cancel = partial(self._actions.cancel, job.id)
+                self._progress[job.id] = JobProgress(self._actions.desk, cancel=cancel, mark=f"-{job.id}")
+        for job in ended:
+            with self._row(job, projects):
+                _ended(job)
+                self._actions.buttons(job, f"-{job.id}")
 
     @staticmethod
     def _row(job: QueuedJob, projects: Mapping[str, str]) -> Element:
-        row: Element = html.div().classes("il-job").props(f'data-testid="job-{job.id}"')
-        with row, html.div().classes("il-job-name"):
-            html.div(described(job)).classes("il-cut")
+        row = div("il-job", name=f"job-{job.id}")
+        with row, div("il-job-name"):
+            div("il-cut", described(job))
             if job.project_id in projects:
-                html.a(projects[str(job.project_id)], href=page_of(job)).classes("il-cut il-small")
+                tag("a", "il-cut il-small", projects[str(job.project_id)], href=page_of(job))
         return row
 
 
 def _ended(job: QueuedJob) -> None:
-    with html.div().classes("il-grow"):
+    with div("il-grow"):
         shell.chip(job.status, "wrong" if job.status == "failed" else "warn")
         if job.failure:
-            html.span(" " + shortened(on_pages(job.failure), _LONGEST_FAILURE)).classes("il-small")
+            span("il-small", " " + shortened(on_pages(job.failure), _LONGEST_FAILURE))
 
 
 _EXPORTS = {"json": "Export JSON", "csv": "Export CSV", "html": "Export HTML report"}
@@ -342,8 +334,8 @@ def undo_bar(desk: Desk, entry_id: str, name: str, then: Callable[[], Awaitable[
         if waiting is not None:
             await waiting
 
-    with html.div(role="status").classes("il-undo") as bar:
-        html.span(f"Removed {name}.")
+    with div("il-undo", role="status") as bar:
+        span("", f"Removed {name}.")
         ui.button("Undo", on_click=put_back).props('flat dense data-testid="undo"')
         ui.timer(_UNDO_S, bar.delete, once=True)
     element: Element = bar
@@ -364,8 +356,7 @@ async def offer_undo(desk: Desk, entry_id: str, section: str, name: str) -> None
 def no_profile(part: str, entry_id: str) -> None:
     """Say that an address names no profile of its project."""
     sentence = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
-    with html.div().props('data-testid="no-profile"'):
-        shell.empty("No such profile", sentence)
+    shell.empty("No such profile", sentence, "no-profile")
 
 
 async def copy_command(command: str, client: Client) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from nicegui import html, ui
+from nicegui import ui
 
 from inferlab import machine
 from inferlab.errors import BadInput
@@ -17,24 +16,23 @@ from inferlab.records import Model
 from inferlab.records.generation import GenerationPlan, GenerativeModel
 from inferlab.store.entries import BENCHMARK, Entry, Project
 from inferlab.units import plural
-from inferlab.views.history import age
-from inferlab.web.components.actions import duration
+from inferlab.web.components.actions import duration, name_in_lists
 from inferlab.web.components.forms import (
     EngineBoxes,
     EngineSelect,
     NumberChips,
-    OptionFields,
+    OptionForm,
     ReasonSelect,
     RequestDialog,
     VersionSelect,
     engine_choices,
-    number,
     shapes_field,
-    whole,
 )
 from inferlab.web.desk import Desk
+from inferlab.web.live import aged
+from inferlab.web.shell import div
 from inferlab.workspace.engines import EngineChoice
-from inferlab.workspace.entries import given_name, measured_on, reference_to
+from inferlab.workspace.entries import reference_to
 from inferlab.workspace.jobs import parts_of
 from inferlab.workspace.requests import (
     BenchmarkRequest,
@@ -60,11 +58,8 @@ SCENARIOS = {
     "offline": "everything at once, for throughput",
     "server": "requests arrive at a rate, whether or not the last is done",
 }
-#: The options that have fields of their own; others are shown as they are declared.
-_LAID_OUT = (
-    *("engine", "num_cores", "batch_size", "scenario", "num_streams", "rate"),
-    *("sequence_length", "input_shapes", "time"),
-)
+#: The options that have fields of another kind; all others are shown as they are declared.
+_LAID_OUT = ("engine", "num_cores", "batch_size", "scenario", "input_shapes")
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 # With more cores than this, powers of two are offered; any other can be typed in.
 _MOST_CHIPS = 16
@@ -96,7 +91,7 @@ class BenchmarkDialog(RequestDialog[BenchmarkRequest]):
     # The fields.
 
     def _fill(self) -> None:
-        with html.div().classes("il-fields-2-1"):
+        with div("il-fields-2-1"):
             self._engine = EngineSelect(self._choices, "Inference engine").props('data-testid="engine"')
             self._engine.on_value_change(self.changed)
             self._version = VersionSelect(self._versions, self._begin_with).props('data-testid="version"')
@@ -108,7 +103,7 @@ class BenchmarkDialog(RequestDialog[BenchmarkRequest]):
         self._how()
 
     def _comparison(self, against: str | None) -> None:
-        with html.div().classes("il-row il-bench-compare"):
+        with div("il-row il-bench-compare"):
             compares = against is not None or self._begin_with is not None
             self._compares = ui.checkbox("Enable comparison", value=compares, on_change=self.changed)
             self._compares.props('dense data-testid="enable-comparison"')
@@ -116,7 +111,7 @@ class BenchmarkDialog(RequestDialog[BenchmarkRequest]):
             self._rival = ui.radio(
                 kinds, value="engine" if against is None else "benchmark", on_change=self.changed
             ).props('inline dense data-testid="compare-with"')
-        with html.div().classes("il-fields-2-1") as self._engine_row:
+        with div("il-fields-2-1") as self._engine_row:
             others = [choice for choice in self._choices if choice.name != self._engine.value]
             value = next((other.name for other in others if not other.reason), None)
             if self._begin_with is not None:
@@ -128,7 +123,7 @@ class BenchmarkDialog(RequestDialog[BenchmarkRequest]):
             self._other_version.on_value_change(self.changed)
             self._fresh = ui.checkbox("Start every process from nothing", on_change=self.changed)
             self._fresh.props('dense data-testid="fresh"').tooltip(COMPARISON["fresh"].help)
-        with html.div() as self._benchmark_row:
+        with div() as self._benchmark_row:
             self._against = ui.select(
                 {entry.id: _named(entry) for entry in self._recent.values()},
                 label="Existing benchmark" if self._recent else "Existing benchmark: none in this project yet",
@@ -138,21 +133,18 @@ class BenchmarkDialog(RequestDialog[BenchmarkRequest]):
             self._against.set_enabled(bool(self._recent))
 
     def _how(self) -> None:
-        with html.div().classes("il-fields-3"):
+        self._form = OptionForm("benchmark", self.changed)
+        with div("il-fields-3"):
             names = {name: name for name in SCENARIOS}
             self._scenario = ReasonSelect("scenario", "Scenario", names, "sync", {}, SCENARIOS)
             self._scenario.props('data-testid="scenario"').on_value_change(self.changed)
-            self._streams = number("Streams", "streams", self.changed, props="precision=0")
-            self._rate = number("Requests per second", "rate", self.changed)
-        with html.div().classes("il-fields-3"):
-            self._time = number("Time (s)", "time", self.changed, value=10.0)
-            self._sequence = None
-            if has_sequence(self._model):
-                self._sequence = number(
-                    "Sequence length", "sequence-length", self.changed, props='placeholder="128"'
-                )
+            self._streams = self._form.number("num_streams", props='data-testid="streams"')
+            self._rate = self._form.number("rate")
+        with div("il-fields-3"):
+            self._time = self._form.number("time", 10.0)
+            self._sequence = self._form.number("sequence_length") if has_sequence(self._model) else None
         self._shapes = shapes_field(self._model, self._usual_shapes, self.changed)
-        self._more = OptionFields("benchmark", _LAID_OUT, self.changed)
+        self._form.rest((*_LAID_OUT, "sequence_length"))
 
     # What follows from what was chosen.
 
@@ -173,17 +165,16 @@ class BenchmarkDialog(RequestDialog[BenchmarkRequest]):
             raise BadInput("There is no benchmark in this project yet that could be compared with.")
         interleaved = compares and self._rival.value == "engine"
         values = {
-            **self._more.values(),
+            **self._form.values(),
             "engine": (self._engine.value,),
             "num_cores": tuple(self._cores.values),
             "batch_size": tuple(self._batches.values),
             "scenario": (scenario,),
-            "num_streams": (whole(self._streams.value, "number of streams") if scenario != "sync" else None,),
-            "rate": (self._rate.value if scenario == "server" else None,),
-            "sequence_length": (whole(self._sequence.value, "sequence length") if self._sequence else None,),
             "input_shapes": (self._shapes.value or "").strip(),
-            "time": float(self._time.value or 0.0),
         }
+        # What the scenario does not have keeps what was typed, for when it is chosen again.
+        values |= {"num_streams": (None,)} if scenario == "sync" else {}
+        values |= {"rate": (None,)} if scenario != "server" else {}
         return BenchmarkRequest(
             plan=make_plan("", values),
             version=self._version.chosen,
@@ -269,7 +260,7 @@ def _core_chips(changed: Callable[[], Awaitable[None]]) -> NumberChips:
 
 def _named(entry: Entry) -> str:
     """An entry in a list."""
-    return f"{given_name(entry) or measured_on(entry)} ({age(entry.created_at, datetime.now(UTC))})"
+    return f"{name_in_lists(entry)} ({aged(entry.created_at)})"
 
 
 def _enable(field: ui.number | ui.select, on: bool, hint: str) -> None:
@@ -289,7 +280,7 @@ _OFFERED = {
     "depth": ("Depth (tokens in the cache before the prompt)", (0, 256, 512, 2048, 8192)),
 }
 _BATCHES = (1, 2, 4, 8, 16)
-_LAID_OUT_FOR_TOKENS = (*_OFFERED, "engine", "batch_size", "num_cores", "time", "scenario", "rate", "slo")
+_LAID_OUT_FOR_TOKENS = (*_OFFERED, "engine", "batch_size", "num_cores", "scenario", "slo")
 #: What can be asked of a model that generates: a scenario, or what is made of several measurements.
 _TASKS = {
     "sync": "one batch after the other",
@@ -322,14 +313,15 @@ class GenerationDialog(RequestDialog[TokenRequest]):
         self._chips = {name: self._number_chips(name, *offered) for name, offered in _OFFERED.items()}
         self._chips["batch_size"] = NumberChips("Batch sizes", "batches", _BATCHES, 1, None, self.changed)
         self._chips["num_cores"] = _core_chips(self.changed)
-        with html.div().classes("il-fields-2"):
-            self._time = number("Time (s)", "time", self.changed, value=GenerationPlan("").time_s)
-            self._rate = number("Requests per second", "rate", self.changed)
-        with html.div() as self._slo_row:
+        self._form = OptionForm("generate", self.changed, GENERATION)
+        with div("il-fields-2"):
+            self._time = self._form.number("time", GenerationPlan("").time_s)
+            self._rate = self._form.number("rate")
+        with div() as self._slo_row:
             self._slo = ui.input("Objective (optional)", on_change=self.changed)
             self._slo.props('stack-label debounce=300 placeholder="ttft<500ms,tpot<50ms" data-testid="slo"')
             self._slo.props["hint"] = "What a request must meet to count as good"
-        self._more = OptionFields("generate", _LAID_OUT_FOR_TOKENS, self.changed, GENERATION)
+        self._form.rest(_LAID_OUT_FOR_TOKENS)
 
     def _number_chips(self, name: str, label: str, offered: Sequence[int]) -> NumberChips:
         """Chips for what fits into the context; where even the usual value does not, for the largest that does."""
@@ -350,14 +342,13 @@ class GenerationDialog(RequestDialog[TokenRequest]):
             raise BadInput("Give the requests per second that arrive.")
         slo = (self._slo.value or "").strip()
         values = {
-            **self._more.values(),
+            **self._form.values(),
             **{name: tuple(chips.values) for name, chips in self._chips.items()},
             "engine": engines,
-            "time": float(self._time.value or 0.0),
             "scenario": "server" if serves else "sync",
-            "rate": (float(self._rate.value) if serves else None,),
             "slo": GENERATION["slo"].check(slo or None) if task in _WITH_OBJECTIVE else (),
         }
+        values |= {} if serves else {"rate": (None,)}
         plan = make_generation_plan("", values)
         if task == "compare":
             a, b = replace(plan, engines=engines[:1]), replace(plan, engines=engines[1:])

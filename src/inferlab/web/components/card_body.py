@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nicegui import html, ui
+from nicegui import ui
 from nicegui.element import Element
 
 from inferlab.records import Comparison
@@ -22,6 +22,7 @@ from inferlab.web.components.cards import CardCache, point, scaling
 from inferlab.web.components.charts import Chart
 from inferlab.web.components.forms import close_button, dialog
 from inferlab.web.faults import on_pages
+from inferlab.web.shell import div, refilled
 from inferlab.workspace.cards import Card, CardCell, Duel, Place
 from inferlab.workspace.generations import GenerationCard
 
@@ -67,19 +68,19 @@ class CardBody:
         self._selects: dict[str, ui.select] = {}
         if chosen.view not in self.views:
             chosen.view = next(iter(self.views), "")
-        with html.div().classes("il-bench-body") as self._root:
-            self._alert: Element = html.div().classes("il-bench-alert")
-            with html.div().classes("il-bench-choices"):
-                self._tab_slot: Element = html.div().classes("il-bench-tabs")
-                with html.div().classes("il-bench-selectors"):
+        with div("il-bench-body") as self._root:
+            self._alert = div("il-bench-alert")
+            with div("il-bench-choices"):
+                self._tab_slot = div("il-bench-tabs")
+                with div("il-bench-selectors"):
                     self._selectors()
-            with html.div().classes("il-bench-grid"):
-                self._stats: Element = html.div().classes("il-bench-stats")
-                with html.div().classes("il-bench-chart"):
+            with div("il-bench-grid"):
+                self._stats = div("il-bench-stats")
+                with div("il-bench-chart"):
                     self._chart = Chart(chart_name, min_height=HEIGHT, explain=self._fill_cause, bar=False)
-                    self._more: Element = html.div()
-            self._cells: Element = html.div()
-            self._below: Element = html.div().classes("il-bench-below")
+                    self._more = div()
+            self._cells = div()
+            self._below = div("il-bench-below")
         _fill(self._tab_slot, self._tabs)
         _fill(self._cells, self._fill_cells)
 
@@ -151,8 +152,8 @@ class CardBody:
 
     def _fill_cause(self, why: str) -> None:
         """Why there is no chart."""
-        with html.div().classes("il-bench-cause").props('data-testid="cause"'):
-            html.div(why).classes("il-bench-cause-text")
+        with div("il-bench-cause", name="cause"):
+            div("il-bench-cause-text", why)
 
 
 def body_of(card: Card | GenerationCard, cache: CardCache, mark: tuple[object, ...], chosen: Chosen) -> CardBody:
@@ -258,8 +259,7 @@ class ArmsBody(CardBody):
             shell.banner("warn", problem)
         text, kind = self._wrong_outputs()
         if text:
-            name = "wrong-outputs" if kind == "wrong" else "different-outputs"
-            shell.banner(kind, text).props(f'data-testid="{name}"')
+            shell.banner(kind, text, "wrong-outputs" if kind == "wrong" else "different-outputs")
 
     def _wrong_outputs(self) -> tuple[str, shell.Kind]:
         """What must not be missed of the outputs; empty where they are right."""
@@ -312,10 +312,10 @@ class ArmsBody(CardBody):
         text = "Not planned on this side." if cell is None else _STATES[cell.status]
         if cell is not None and cell.failure is not None:
             text = on_pages(cell.failure.message)
-        with html.div().classes("il-bench-cause").props('data-testid="cause"'):
+        with div("il-bench-cause", name="cause"):
             if cell is not None and cell.status == "failed":
                 shell.chip("failed", "wrong")
-            html.div(text).classes("il-bench-cause-text")
+            div("il-bench-cause-text", text)
 
     def _comparison(self) -> Comparison | None:
         """The comparison at the chosen place, where its pairs are kept."""
@@ -388,7 +388,7 @@ class GenerationBody(CardBody):
     def _fill_alert(self) -> None:
         for note in self._card.notes:
             if note.warning:
-                shell.banner("wrong" if "WRONG" in note.text else "warn", on_pages(note.text))
+                shell.banner("wrong" if "WRONG" in note.text else "warn", note.text)
 
     def _fill_cells(self) -> None:
         card = self._card
@@ -398,12 +398,12 @@ class GenerationBody(CardBody):
             return
         # Those whose tokens are wrong stand out.
         classes = dict.fromkeys(card.table.wrong, "il-wrong-row")
-        with html.div().classes("il-scroll il-generation-cells") as box:
+        with div("il-scroll il-generation-cells") as box:
             shell.text_table(card.table.heads, card.table.rows, card.table.left, classes, "cells")
         box.props('tabindex=0 role=region aria-label="All cells"')
 
     def _fill_below(self) -> None:
-        shell.findings([on_pages(note.text) for note in self._card.notes if not note.warning])
+        shell.findings(note.text for note in self._card.notes if not note.warning)
 
 
 def views_of(card: GenerationCard) -> list[str]:
@@ -420,8 +420,7 @@ def views_of(card: GenerationCard) -> list[str]:
 
 
 def _fill(slot: Element, fill: Callable[[], None]) -> None:
-    slot.clear()
-    with slot:
+    with refilled(slot):
         fill()
 
 

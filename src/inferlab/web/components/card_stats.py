@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nicegui import html
 from nicegui.element import Element
 
 from inferlab.measure.intervals import LEVEL
@@ -17,6 +16,7 @@ from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point
 from inferlab.views.fields import Form, between, between_at, level_percent, rounded, useful
 from inferlab.web import shell
+from inferlab.web.shell import div, span
 from inferlab.workspace.cards import Duel, ms_per_item
 from inferlab.workspace.generations import GenerationCardCell
 
@@ -61,14 +61,14 @@ def show_speedup(duel: Duel, arm: int, other: str) -> None:
     value, verdict = duel.speedup, duel.verdict
     if arm != 0:
         value, verdict = duel.ratio, _OPPOSITE.get(duel.verdict, duel.verdict)
-    with html.div().classes("il-stat").props('data-testid="speedup"'):
-        html.div(f"Speed-up over {other}").classes("il-stat-label")
-        with html.div().classes("il-bench-verdict"):
-            html.span(f"{three_digits(value.value)}×").classes("il-stat-value")
+    with div("il-stat", name="speedup"):
+        div("il-stat-label", f"Speed-up over {other}")
+        with div("il-bench-verdict"):
+            span("il-stat-value", f"{three_digits(value.value)}×")
             shell.verdict(verdict)
         level = f"× ({level_percent(value.level)} %)" if useful(value.ends) else ""
-        html.div(f"{between(value.ends)}{level}").classes("il-stat-detail")
-        html.div(_PAIRED if duel.paired else _UNPAIRED).classes("il-stat-detail")
+        div("il-stat-detail", f"{between(value.ends)}{level}")
+        div("il-stat-detail", _PAIRED if duel.paired else _UNPAIRED)
 
 
 def show_scaling(points: Sequence[Point], by_cores: bool) -> None:
@@ -76,16 +76,16 @@ def show_scaling(points: Sequence[Point], by_cores: bool) -> None:
     what, name = ("core count", "num_cores") if by_cores else ("batch size", "batch_size")
     extremes = best_and_worst(points)
     if extremes is None:
-        html.div("No cell has a valid result.").classes("il-muted")
+        div("il-muted", "No cell has a valid result.")
         return
     best, worst = extremes
     low, high = best.ends("ms_per_item") or (None, None)
     took = Estimate(best.ms_per_item or 0.0, low, high, LEVEL, "student")
-    shell.stat(f"Best {what}", str(getattr(best, name))).props('data-testid="best"')
+    shell.stat(f"Best {what}", str(getattr(best, name)), name="best")
     interval = between_at(took.ends, took.level)
     shell.stat(f"Time per item (ms, {statistic(best.scenario)})", three_digits(took.value), interval)
     detail = f"{three_digits(worst.ms_per_item or 0.0)} ms per item"
-    shell.stat(f"Worst {what}", str(getattr(worst, name)), detail).props('data-testid="worst"')
+    shell.stat(f"Worst {what}", str(getattr(worst, name)), detail, "worst")
 
 
 def show_cell(cell: GenerationCardCell) -> None:
@@ -148,4 +148,4 @@ def _estimate(
 
 
 def _rests_on(processes: int, what: str) -> None:
-    html.div(f"{plural(processes, 'process', 'processes')}, {what}").classes("il-stat-detail")
+    div("il-stat-detail", f"{plural(processes, 'process', 'processes')}, {what}")

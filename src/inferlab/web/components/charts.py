@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from nicegui import html, json, ui
+from nicegui import json, ui
 from nicegui.element import Element
 from nicegui.elements import plotly as _plotly  # noqa: F401
 
@@ -16,6 +16,7 @@ from inferlab.views.charts import frame
 from inferlab.views.profile_report import NAMES
 from inferlab.views.tables import Cell, Columns
 from inferlab.web import shell
+from inferlab.web.shell import div, refilled
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -99,8 +100,8 @@ class Chart:
         self._name, self._facts, self._bar, self._explain = name, facts, bar, explain
         self._turn = 0
         self._plot: FigureElement | None = None
-        with html.div().classes("il-figure"):
-            self._slot = html.div().style(f"min-height: {min_height}px" if min_height else "")
+        with div("il-figure"):
+            self._slot = div().style(f"min-height: {min_height}px" if min_height else "")
             self._notes = ui.label().classes("il-caption")
 
     async def show(self, make: Callable[[], Figure]) -> str:
@@ -128,8 +129,7 @@ class Chart:
 
     def _draw(self, drawing: Drawn) -> None:
         if self._plot is None:
-            self._slot.clear()
-            with self._slot:
+            with refilled(self._slot):
                 self._plot = FigureElement(self._name)
         self._plot.draw(drawing)
 
@@ -148,7 +148,7 @@ class ChosenChart:
         self._draw = draw
         self._selects: list[ui.select] = []
         with shell.card("il-chart-card"):
-            with html.div().classes("il-chosen"):
+            with div("il-chosen"):
                 for label, options in choices.items():
                     slug = label.lower().replace(" ", "-")
                     select = ui.select(dict(options), label=label, value=next(iter(options)))
@@ -179,7 +179,7 @@ async def loaded(read: Callable[_Given, _Found], *arguments: _Given.args, **name
     done, _ = await asyncio.wait([task], timeout=_AT_ONCE_S)
     if not done:
         prepare()
-        waiting = html.div("Opening…").classes("il-empty il-muted").props('data-testid="opening"')
+        waiting = div("il-empty il-muted", "Opening…", name="opening")
         client = ui.context.client
         await client.connected()
         await asyncio.wait([task])
@@ -208,13 +208,13 @@ class LayerTable(Element, component="layer_table.js"):
         self._props["searched"] = searched
         self._props["longest"] = _LONGEST
 
-    def fill(self, text: str) -> None:
-        """Show other rows, as `content` makes them of columns."""
-        self._props["content"] = text
+    async def show(self, make: Callable[[], Columns]) -> None:
+        """Show other rows: the columns that `make` makes in another thread."""
+        self._props["content"] = await asyncio.to_thread(lambda: _content(make()))
         self.update()
 
 
-def content(columns: Columns) -> str:
+def _content(columns: Columns) -> str:
     """Columns as the browser gets them: titles, texts, and the numbers that they are sorted by.
 
     Beside the names, which stay in sight, comes first what a profile is about.

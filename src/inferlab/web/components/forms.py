@@ -8,22 +8,25 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from nicegui import Client, html, ui
-from nicegui.element import Element
+from nicegui import Client, ui
 from nicegui.elements.mixins.value_element import ValueElement
 
+from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
-from inferlab.options import Flag, Option, Word, of_command
+from inferlab.options import Flag, Option, Whole, Word, of_command
 from inferlab.options.plan import PLAN
-from inferlab.records import Model
+from inferlab.records import Model, Plan
 from inferlab.records.generation import GenerativeModel
 from inferlab.web.desk import Desk
-from inferlab.web.faults import on_pages, sentence
+from inferlab.web.faults import LABELS, on_pages, sentence
+from inferlab.web.shell import div, refilled, tag
 from inferlab.workspace.engines import EngineChoice
-from inferlab.workspace.requests import usual_shapes
+from inferlab.workspace.requests import ONE_BY_ONE, has_sequence, own_batch_size, usual_shapes
 from inferlab.workspace.versions import Version
 
 R = TypeVar("R")
+#: What a form calls when something is entered.
+Changed = Callable[[], Awaitable[None] | None]
 
 
 @contextmanager
@@ -40,14 +43,14 @@ def dialog(
         ui.dialog(value=True).props("persistent" if persistent else "") as opened,
         ui.card().classes(f"il-dialog {classes}").props(f'data-testid="{name}"' if name else ""),
     ):
-        html.h2(title).classes("il-dialog-title")
+        tag("h2", "il-dialog-title", title)
         yield opened
     opened.on("hide", opened.delete)
 
 
 def close_button(opened: ui.dialog, name: str = "close") -> None:
     """The foot of a dialog that only shows something."""
-    with html.div().classes("il-dialog-actions"):
+    with div("il-dialog-actions"):
         ui.button("Close", on_click=opened.close).props(f'flat data-testid="{name}"')
 
 
@@ -71,7 +74,7 @@ class Foot:
         dialog.on("input", self._forget, [])
         self._estimate = ui.label("").classes("il-bench-estimate").props('data-testid="estimate"')
         self._error = ui.label("").classes("il-form-error").props('role=alert data-testid="error"')
-        with html.div().classes("il-dialog-actions"):
+        with div("il-dialog-actions"):
             ui.button("Cancel", on_click=dialog.close).props('flat data-testid="cancel-dialog"')
             self._go = ui.button(text, on_click=self.submit, color=color).props(f'data-testid="{name}"')
 
@@ -104,63 +107,72 @@ class Foot:
             self._dialog.close()
 
 
-def number(
-    label: str,
-    name: str,
-    changed: Callable[[], Awaitable[None] | None],
-    value: float | None = None,
-    props: str = "",
-) -> ui.number:
-    """A field for a number, which tells of a change when the user has stopped typing."""
-    field = ui.number(label, value=value, min=0, on_change=changed)
-    return field.props(f'stack-label debounce=300 {props} data-testid="{name}"')
-
-
-class OptionFields:
-    """Options as they are declared, folded away; those that have fields of their own are left out."""
+class OptionForm:
+    """Fields of options as they are declared, each made where it shall stand, and all read together."""
 
     def __init__(
-        self,
-        command: str,
-        laid_out: Sequence[str],
-        changed: Callable[[], Awaitable[None] | None],
-        declarations: Mapping[str, Option] = PLAN,
+        self, command: str, changed: Changed = lambda: None, declarations: Mapping[str, Option] = PLAN
     ) -> None:
+        self._command, self._changed = command, changed
         options = of_command(declarations, command).items()
-        self._options = {name: option for name, option in options if option.remote and name not in laid_out}
-        self._fields: dict[str, Any] = {}
-        with ui.expansion("More options").classes("il-more-options").props('dense data-testid="more-options"'):
-            for name, option in self._options.items():
-                field = self._field(option, command, changed)
-                self._fields[name] = field.props(f'data-testid="option-{name}"')
+        self._options = {keyword: option for keyword, option in options if option.remote}
+        #: By keyword.
+        self.fields: dict[str, Any] = {}
 
-    def _field(
-        self, option: Option, command: str, changed: Callable[[], Awaitable[None] | None]
-    ) -> ui.checkbox | ui.select | ui.input:
-        label, default = option.title, option.default_of(command)
+    def number(self, keyword: str, value: float | None = None, props: str = "", label: str = "") -> ui.number:
+        """A field for one number, which tells of a change when the user stops typing; empty is the default."""
+        option = self._options[keyword]
+        label = label or LABELS.get(keyword, option.title)
+        field = ui.number(label, value=value, min=0, on_change=self._changed)
+        field.props["placeholder"] = option.told_default(self._command)
+        self.fields[keyword] = field
+        name = keyword.replace("_", "-")
+        return field.props(f'stack-label debounce=300 data-testid="{name}" {props}')
+
+    def rest(self, laid_out: Sequence[str] = ()) -> None:
+        """All options that have no field yet, folded away; of `laid_out` others have fields."""
+        with ui.expansion("More options").classes("il-more-options").props('dense data-testid="more-options"'):
+            for keyword, option in self._options.items():
+                if keyword not in (*self.fields, *laid_out):
+                    self.fields[keyword] = self._field(option).props(f'data-testid="option-{keyword}"')
+
+    def _field(self, option: Option) -> ui.checkbox | ui.select | ui.input:
+        label, default = option.title, option.default_of(self._command)
         if isinstance(option.kind, Flag):
-            return ui.checkbox(label, value=default, on_change=changed).props("dense")
+            return ui.checkbox(label, value=default, on_change=self._changed).props("dense")
         field: ui.select | ui.input
         if isinstance(option.kind, Word) and option.kind.choices:
-            field = ui.select(list(option.kind.choices), label=label, value=default, on_change=changed)
+            field = ui.select(list(option.kind.choices), label=label, value=default, on_change=self._changed)
         else:
-            field = ui.input(label, on_change=changed).props("stack-label debounce=300")
-            field.props["placeholder"] = option.told_default(command)
-        field.props["hint"] = option.help_of.get(command, option.help)
+            field = ui.input(label, on_change=self._changed).props("stack-label debounce=300")
+            field.props["placeholder"] = option.told_default(self._command)
+        field.props["hint"] = option.help_of.get(self._command, option.help)
         return field
 
     def values(self) -> dict[str, Any]:
         """What was filled in, by keyword; refuses what cannot be read."""
-        values: dict[str, Any] = {}
-        for name, field in self._fields.items():
-            option, value = self._options[name], field.value
+        return {keyword: self._read(self._options[keyword], field.value) for keyword, field in self.fields.items()}
+
+    def _read(self, option: Option, value: Any) -> Any:
+        if isinstance(value, str):
             try:
-                values[name] = option.read(value.strip()) if isinstance(value, str) and value.strip() else value
+                value = option.read(value.strip()) if value.strip() else None
             except ValueError as error:
                 raise BadInput(f"{option.title}: {error}") from None
-            if values[name] in (None, ""):
-                values[name] = option.default
-        return values
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(option.kind, Whole) and (value < 1 or value != int(value)):
+                raise BadInput(f"The {option.label} is a whole number from 1, not {value:g}.")
+            value = int(value) if isinstance(option.kind, Whole) else float(value)
+            value = (value,) if option.swept else value
+        return option.default_of(self._command) if value in (None, "") else value
+
+    def cell(self, model: Model, plan: Plan = ONE_BY_ONE) -> None:
+        """The core count, the batch size and, where the model leaves it open, the length of sequences."""
+        most = len(machine.cores())
+        self.number("num_cores", plan.num_cores[0] or machine.usable_cores(), f'suffix="of {most}"')
+        self.number("batch_size", plan.batch_sizes[0] or own_batch_size(model))
+        if has_sequence(model):
+            self.number("sequence_length", plan.sequence_lengths[0])
 
 
 def help_icon(text: str) -> None:
@@ -173,9 +185,7 @@ def help_icon(text: str) -> None:
     icon.on("blur", js_handler=f"() => getElement({words.id}).hide()")
 
 
-def shapes_field(
-    model: Model, value: str, changed: Callable[[], Awaitable[None] | None] = lambda: None
-) -> ui.input:
+def shapes_field(model: Model, value: str, changed: Changed = lambda: None) -> ui.input:
     """A field for the shapes of a model's inputs, which says what they are where it is left empty."""
     usual = usual_shapes(model)
     hint = f"Empty: guessed, such as {usual}" if usual else "Needed: the model does not say enough to guess them"
@@ -185,15 +195,6 @@ def shapes_field(
     field.props["hint"] = hint
     field.props["placeholder"] = usual or "[1,3,224,224] or name=[1,128],other=[1,128]"
     return field
-
-
-def whole(value: float | None, what: str) -> int | None:
-    """A whole number from 1; none where the field was left empty, which stands for what is usual."""
-    if value is None:
-        return None
-    if value < 1 or value != int(value):
-        raise BadInput(f"The {what} is a whole number from 1, not {value:g}.")
-    return int(value)
 
 
 _OPTION = """
@@ -238,24 +239,15 @@ class EngineSelect(ReasonSelect):
     def __init__(
         self, choices: Sequence[EngineChoice] = (), label: str = "Engine", value: str | None = None
     ) -> None:
-        refused = {choice.name: choice.reason for choice in choices if choice.reason}
-        super().__init__("engine", label, _titles(choices), _chosen(choices, value), refused)
+        super().__init__("engine", label, {}, None, {})
+        self.offer(choices, value)
 
     def offer(self, choices: Sequence[EngineChoice], value: str | None = None) -> None:
         """Show other choices; the value stays where it can, else it is `value`, else the first that can be."""
         self._refused = {choice.name: choice.reason for choice in choices if choice.reason}
-        chosen = _chosen(choices, value)
-        stays = self.value in _titles(choices) and self.value not in self._refused
-        self.set_options(_titles(choices), value=self.value if stays else chosen)
-
-
-def _titles(choices: Sequence[EngineChoice]) -> dict[str, str]:
-    return {choice.name: choice.title for choice in choices}
-
-
-def _chosen(choices: Sequence[EngineChoice], preferred: str | None) -> str | None:
-    possible = [choice.name for choice in choices if not choice.reason]
-    return preferred if preferred in possible else next(iter(possible), None)
+        possible = [choice.name for choice in choices if not choice.reason]
+        chosen = next((name for name in (self.value, value, *possible) if name in possible), None)
+        self.set_options({choice.name: choice.title for choice in choices}, value=chosen)
 
 
 class VersionSelect(ReasonSelect):
@@ -276,14 +268,12 @@ class VersionSelect(ReasonSelect):
 class EngineBoxes:
     """Engines to be ticked, the first that can be chosen at once; those that cannot say why."""
 
-    def __init__(
-        self, label: str, name: str, choices: Sequence[EngineChoice], changed: Callable[[], Awaitable[None] | None]
-    ) -> None:
+    def __init__(self, label: str, name: str, choices: Sequence[EngineChoice], changed: Changed) -> None:
         first = next((choice.name for choice in choices if not choice.reason), None)
         self._boxes: dict[str, ui.checkbox] = {}
-        with html.div(role="group").classes("il-numbers").props(f'data-testid="engines" aria-label="{label}"'):
-            html.div(label).classes("il-numbers-label")
-            with html.div().classes("il-checks"):
+        with div("il-numbers", name="engines", role="group").props(f'aria-label="{label}"'):
+            div("il-numbers-label", label)
+            with div("il-checks"):
                 for choice in choices:
                     box = ui.checkbox(choice.title, value=choice.name == first, on_change=changed)
                     box.props(f'dense data-testid="{name}-{choice.name}"').set_enabled(not choice.reason)
@@ -320,10 +310,10 @@ class NumberChips:
         self._usual = (self._offered, [value])
         self.values = [value]
         self._enabled = True
-        with html.div(role="group").classes("il-numbers").props(f'data-testid="{name}" aria-label="{label}"'):
-            html.div(label).classes("il-numbers-label")
-            self._row: Element = html.div().classes("il-numbers-row")
-            with html.div().classes("il-numbers-more"):
+        with div("il-numbers", name=name, role="group").props(f'aria-label="{label}"'):
+            div("il-numbers-label", label)
+            self._row = div("il-numbers-row")
+            with div("il-numbers-more"):
                 self._multiple = ui.checkbox("Enable multiple", on_change=self._one_or_several).props(
                     f'dense data-testid="{name}-multiple"'
                 )
@@ -335,26 +325,22 @@ class NumberChips:
         if self._enabled:
             self._usual = (self._offered, self.values)
         self._enabled, self.values, self._offered = False, list(values), sorted({*self._offered, *values})
-        self._end(reason)
+        self._fill(reason)
 
     def free(self) -> None:
         """Let the user choose again, from what was chosen before."""
         if not self._enabled:
             self._enabled = True
             self._offered, self.values = self._usual
-            self._end("")
+            self._fill()
 
-    def _end(self, reason: str) -> None:
+    def _fill(self, reason: str = "") -> None:
         self._multiple.set_enabled(self._enabled)
         self._reason.set_text(reason)
-        self._fill()
-
-    def _fill(self) -> None:
-        self._row.clear()
-        with self._row:
+        with refilled(self._row):
             for number in self._offered:
                 chosen = number in self.values
-                chip = html.button(str(number), type="button").classes("il-choice")
+                chip = tag("button", "il-choice", str(number), type="button")
                 chip.classes("il-choice-on" if chosen else "")
                 chip.props(f'aria-pressed="{str(chosen).lower()}" data-testid="{self._name}-{number}"')
                 chip.props("" if self._enabled else "disabled")

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nicegui import html, ui
-from nicegui.element import Element
+from nicegui import ui
 
 from inferlab.errors import InferlabError
 from inferlab.model import reading
@@ -19,8 +18,10 @@ from inferlab.settings import models_folder
 from inferlab.units import plural, scaled, share, size
 from inferlab.views.text import event as prose
 from inferlab.web import faults, shell
-from inferlab.web.components.uploads import PathBrowser, UploadZone
+from inferlab.web.components.uploads import PathBrowser, drop_zone
 from inferlab.web.desk import Desk
+from inferlab.web.shell import div, refilled, span, tag
+from inferlab.workspace.versions import Version
 
 _KINDS = {
     "onnx": "ONNX",
@@ -52,12 +53,12 @@ def precision(model: Model) -> str:
     return f"{model.precision} ({model.quantization})" if model.quantization else model.precision
 
 
-def parameters(model: Model) -> str:
+def parameters(model: Model | Version) -> str:
     """How many parameters it has."""
     return "unknown" if model.parameters is None else scaled(model.parameters)
 
 
-def zeros(model: Model) -> str:
+def zeros(model: Model | Version) -> str:
     """Which share of its weights is zero."""
     if model.zero_fraction is None:
         return "an unknown share"
@@ -173,20 +174,20 @@ class ModelPicker:
         # Panels stay as they are when another is shown, so that nothing that was entered is lost.
         with ui.tab_panels(tabs, value=way, keep_alive=True, animated=False).classes("il-ways"):
             with ui.tab_panel("upload"):
-                self._zone = UploadZone(desk, self._begin, self.analyse)
+                self._zone = drop_zone(desk, self._begin, self.analyse)
             with ui.tab_panel("path"):
                 self._path = self._field("Path", source if way == "path" else "", "path")
                 PathBrowser(desk, self._browsed)
             with ui.tab_panel("address"):
                 self._address = self._field("Address or name", source if way == "address" else "", "address")
-                with html.div().classes("il-facts il-small"):
+                with div("il-facts il-small"):
                     for form, meaning in _ADDRESSES:
-                        html.div(form).classes("il-mono")
-                        html.div(meaning).classes("il-muted")
-            with ui.tab_panel("demo"), html.div().classes("il-demos"):
+                        div("il-mono", form)
+                        div("il-muted", meaning)
+            with ui.tab_panel("demo"), div("il-demos"):
                 for name, meaning in (reading.DEMOS | reading.GENERATIVE_DEMOS).items():
                     self._demo(name, meaning)
-        self._result: Element = html.div().props('data-testid="model"')
+        self._result = div(name="model")
         tabs.on_value_change(self._forget_problem)
         ui.context.client.on_delete(self.leave)
         if source:
@@ -224,10 +225,9 @@ class ModelPicker:
         if job.stopped:
             return
         self._analysis = None
-        self._result.clear()
-        with self._result:
+        with refilled(self._result):
             if problem:
-                shell.banner("warn", problem).props('data-testid="model-problem"')
+                shell.banner("warn", problem, "model-problem")
                 return
             self.model, self.generative = model, generative
             _show_model(model, generative)
@@ -249,7 +249,7 @@ class ModelPicker:
             self._result.clear()
 
     def _field(self, label: str, value: str, name: str) -> ui.input:
-        with html.div().classes("il-fields-row il-name-row"):
+        with div("il-fields-row il-name-row"):
             field = ui.input(label, value=value).props(f'data-testid="{name}"').classes("il-grow")
             go = ui.button("Analyse").props(f'outline data-testid="analyse-{name}"')
 
@@ -265,16 +265,16 @@ class ModelPicker:
         await self.analyse(path)
 
     def _demo(self, name: str, meaning: str) -> None:
-        with html.button(type="button").classes("il-demo").props(f'data-testid="demo-{name}"') as button:
-            html.div(f"demo:{name}").classes("il-strong")
-            html.div(meaning[:1].upper() + meaning[1:]).classes("il-muted il-small")
+        with tag("button", "il-demo", name=f"demo-{name}", type="button") as button:
+            div("il-strong", f"demo:{name}")
+            div("il-muted il-small", meaning[:1].upper() + meaning[1:])
         button.on("click", lambda: self.analyse(f"demo:{name}"), [])
 
     def _show_working(self, job: _Analysis) -> None:
         def stop() -> None:
             self._begin()
 
-        with self._result, html.div().classes("il-working").props('data-testid="analysing"'):
+        with self._result, div("il-working", name="analysing"):
             self._words = ui.label(f"Analysing {_short_source(job.source)}").classes("il-grow il-cut")
             ui.button("Cancel", on_click=stop).props('flat dense data-testid="cancel-analysis"')
             self._bar = shell.Progress()
@@ -287,10 +287,10 @@ class ModelPicker:
 
 
 def _show_model(model: Model, generative: GenerativeModel | None) -> None:
-    with html.div().classes("il-model"):
-        with html.div().classes("il-row"):
+    with div("il-model"):
+        with div("il-row"):
             ui.icon("check_circle").classes("il-done-icon")
-            html.span(source(model)).classes("il-strong il-cut").props["title"] = model.source
+            span("il-strong il-cut", source(model)).props["title"] = model.source
         shell.facts(facts(model, generative))
 
 

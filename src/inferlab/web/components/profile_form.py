@@ -6,31 +6,45 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
-from nicegui import html, ui
-from nicegui.elements.mixins.disableable_element import DisableableElement
+from nicegui import ui
 
 from inferlab import machine
 from inferlab.errors import BadInput
+from inferlab.options import field_values
+from inferlab.options.optimization import PROFILE
+from inferlab.options.plan import PLAN
 from inferlab.records import Model
 from inferlab.records.profile import BUDGET, LEVELS
 from inferlab.store.entries import Entry, Project
-from inferlab.web.components.forms import EngineSelect, Foot, VersionSelect, dialog, help_icon, shapes_field, whole
+from inferlab.web.components.forms import (
+    EngineSelect,
+    Foot,
+    OptionForm,
+    VersionSelect,
+    dialog,
+    help_icon,
+    shapes_field,
+)
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.desk import Desk
+from inferlab.web.faults import LABELS
+from inferlab.web.shell import div, p, span, tag
 from inferlab.workspace.engines import EngineChoice
-from inferlab.workspace.requests import USUAL_PROFILE, ProfileRequest, has_sequence, own_batch_size
+from inferlab.workspace.requests import USUAL_PROFILE, ProfileRequest
 
-_Field = TypeVar("_Field", bound=DisableableElement)
 _OFF = {
     "performance": "Off: nothing is timed. The profile is approximated from the architecture as a FLOPS profile, "
     "a theoretical measure.",
     "loss": "Off: nothing is pruned and tried. The profile is approximated from the weights.",
 }
-_LEVELS = "Zeroes real weights, level by level, on engines that do not impose sparsity by themselves."
-_INT8 = "Makes a copy that is really quantised, and times it."
-_ROOFLINE = "Measures the ceilings of this machine, and says what limits each layer."
+#: Parts of a performance profile, by the option that asks for them.
+_PARTS = {
+    "levels": "Zeroes real weights, level by level, on engines that do not impose sparsity by themselves.",
+    "int8": "Makes a copy that is really quantised, and times it.",
+    "roofline": "Measures the ceilings of this machine, and says what limits each layer.",
+}
 _DATA = f"{HINT} For the loss profile and the INT8 copy; without one, inputs are generated."
 
 
@@ -51,18 +65,22 @@ class ProfileFields:
         changed: Callable[[], object] = lambda: None,
     ) -> None:
         self._desk, self._model, self._filled, self._changed = desk, model, filled, changed
-        self._fields: list[DisableableElement] = []
+        self._form = OptionForm("profile", declarations=PROFILE)
+        self._names: dict[str, ui.input] = {}
+        self._parts: dict[str, ui.checkbox] = {}
         self._switches: dict[str, ui.switch] = {}
         # Until the engines were asked, the one that stands in the form is taken at its word.
         self._looked = False
         self._offered = {"performance": performance, "loss": loss}
-        with html.div().classes("il-profile-form"):
-            if performance:
-                self._column("performance", self._performance)
-            if loss:
-                self._column("loss", self._loss)
-            with html.section().classes("il-profile-inputs"):
-                self._inputs()
+        with div("il-profile-form"):
+            for part, fill in (("performance", self._performance), ("loss", lambda: self._name("loss"))):
+                if self._offered[part]:
+                    self._column(part, fill)
+            with tag("section", "il-profile-inputs"):
+                self._shapes = shapes_field(model, filled.plan.input_shapes or "")
+                # It comes with data of its own.
+                known = filled.wanted.data_file or ("demo:digits" if model.source == "demo:digits" else "")
+                self._data = DataField(desk.workspace.sources, known, _DATA)
 
     @property
     def anything(self) -> bool:
@@ -72,30 +90,26 @@ class ProfileFields:
     def form(self) -> ProfileRequest:
         """What was entered; refuses what is no number."""
         performance, loss = self._wants("performance"), self._wants("loss")
-        filled = self._filled
-        engine = self._engine.value if performance and self._looked else filled.plan.engines[0]
+        engine = self._engine.value if performance and self._looked else self._filled.plan.engines[0]
         if not engine:
             raise BadInput("No engine here can profile this model. Switch Performance off, or install one.")
         plan = replace(USUAL_PROFILE.plan, input_shapes=self.input_shapes)
-        wanted = replace(USUAL_PROFILE.wanted, performance=performance, loss=loss, data_file=self._data.source)
+        names: dict[str, Any] = {
+            f"{part}_name": field.value or "" for part, field in self._names.items() if self._wants(part)
+        }
+        wanted = replace(
+            USUAL_PROFILE.wanted, performance=performance, loss=loss, data_file=self._data.source, **names
+        )
         if performance:
-            plan = replace(
-                plan,
-                engines=(engine,),
-                batch_sizes=(whole(self._batch.value, "batch size"),),
-                num_cores=(whole(self._cores.value, "number of cores"),),
-                sequence_lengths=(whole(self._sequence.value, "sequence length") if self._sequence else None,),
-            )
+            values = self._form.values()
+            plan = replace(plan, engines=(engine,), **field_values(PLAN, plan, values | {"time": plan.time_s}))
             wanted = replace(
                 wanted,
-                performance_name=self._performance_name.value or "",
-                levels=LEVELS if self._levels.value else None,
-                int8=bool(self._int8.value),
-                roofline=bool(self._roofline.value),
-                time_s=filled.wanted.time_s if self._time.value is None else float(self._time.value),
+                levels=LEVELS if self._parts["levels"].value else None,
+                int8=bool(self._parts["int8"].value),
+                roofline=bool(self._parts["roofline"].value),
+                time_s=values["time"],
             )
-        if loss:
-            wanted = replace(wanted, loss_name=self._loss_name.value or "")
         return ProfileRequest(plan, wanted)
 
     @property
@@ -114,69 +128,53 @@ class ProfileFields:
 
     def enable(self, on: bool) -> None:
         """Let the user change the entries, or show them greyed out."""
-        for field in (*self._fields, *self._switches.values()):
+        engine = [self._engine] if self._offered["performance"] else []
+        named = (self._names, self._parts, self._switches, self._form.fields)
+        for field in (*engine, *(field for fields in named for field in fields.values())):
+            field.set_enabled(on)
+        for field in (self._shapes, self._data.field, self._data.upload):
             field.set_enabled(on)
 
     def _wants(self, part: str) -> bool:
         return bool(self._switches[part].value) if part in self._switches else self._offered[part]
 
     def _column(self, part: str, fill: Callable[[], None]) -> None:
-        on = all(self._offered.values())
-        with html.section().classes("il-profile-part"):
-            if not on:
+        with tag("section", "il-profile-part"):
+            if not all(self._offered.values()):
                 fill()
                 return
-            with html.div().classes("il-profile-head"):
-                html.h3(part.capitalize())
+            with div("il-profile-head"):
+                tag("h3", "", part.capitalize())
                 switch = ui.switch(value=getattr(self._filled.wanted, part), on_change=lambda: self._changed())
                 switch.props(f'data-testid="{part}-switch" aria-label="{part.capitalize()}"')
             self._switches[part] = switch
-            with html.div().classes("il-profile-fields") as fields:
+            with div("il-profile-fields") as fields:
                 fill()
-            off = html.p(_OFF[part]).classes("il-muted")
             fields.bind_visibility_from(switch, "value")
-            off.bind_visibility_from(switch, "value", backward=lambda value: not value)
+            p("il-muted", _OFF[part]).bind_visibility_from(switch, "value", backward=lambda value: not value)
+
+    def _name(self, part: str) -> None:
+        field = ui.input(f"{part.capitalize()} profile name", value=getattr(self._filled.wanted, f"{part}_name"))
+        self._names[part] = field.props(f'data-testid="{part}-name"')
 
     def _performance(self) -> None:
-        plan, wanted, model = self._filled.plan, self._filled.wanted, self._model
-        self._performance_name = self._kept(
-            ui.input("Performance profile name", value=wanted.performance_name), "performance-name"
-        )
-        cores, most = machine.usable_cores(), len(machine.cores())
-        with html.div().classes("il-fields-row"):
-            batch = plan.batch_sizes[0] or own_batch_size(model)
-            self._batch = self._kept(_number("Batch size", batch), "batch-size")
-            self._cores = self._kept(_number("CPU cores", plan.num_cores[0] or cores, most), "num-cores")
-            self._cores.props(f'suffix="of {most}"')
-            self._sequence: ui.number | None = None
-            if has_sequence(model):
-                length = _number("Sequence length", plan.sequence_lengths[0])
-                self._sequence = self._kept(length, "sequence-length")
-                self._sequence.props('placeholder="128"')
-        self._engine = self._kept(EngineSelect(), "engine")
+        wanted = self._filled.wanted
+        self._name("performance")
+        with div("il-fields-row"):
+            self._form.cell(self._model, self._filled.plan)
+        self._engine = EngineSelect().props('data-testid="engine"')
         self._offer_engines()
-        with html.div().classes("il-checks"):
-            self._levels = self._check("Times of pruned copies", bool(wanted.levels), _LEVELS, "levels")
-            self._int8 = self._check("INT8 copy", wanted.int8, _INT8, "int8")
-            self._roofline = self._check("Roofline", wanted.roofline, _ROOFLINE, "roofline")
-        with html.div().classes("il-fields-row"):
-            self._time = self._kept(ui.number("Time for each part (s)", value=wanted.time_s, min=0.1), "time")
+        with div("il-checks"):
+            for part, help in _PARTS.items():
+                with div("il-row"):
+                    box = ui.checkbox(LABELS[part], value=bool(getattr(wanted, part)))
+                    self._parts[part] = box.props(f'dense data-testid="{part}"')
+                    help_icon(help)
+        with div("il-fields-row"):
+            self._form.number("time", wanted.time_s, label="Time for each part (s)")
         sets = machine.describe().instruction_sets
         vnni = ", VNNI" if machine.has_vnni(sets) else ""
-        html.div(f"Instruction sets: {machine.vector_width(sets).upper()}{vnni}").classes("il-muted il-small")
-
-    def _loss(self) -> None:
-        self._loss_name = self._kept(
-            ui.input("Loss profile name", value=self._filled.wanted.loss_name), "loss-name"
-        )
-
-    def _inputs(self) -> None:
-        """What both profiles are measured on."""
-        self._shapes = self._kept(shapes_field(self._model, self._filled.plan.input_shapes or ""), "input-shapes")
-        # It comes with data of its own.
-        known = self._filled.wanted.data_file or ("demo:digits" if self._model.source == "demo:digits" else "")
-        self._data = DataField(self._desk.workspace.sources, known, _DATA)
-        self._fields += [self._data.field, self._data.upload]
+        div("il-muted il-small", f"Instruction sets: {machine.vector_width(sets).upper()}{vnni}")
 
     def _offer_engines(self) -> None:
         engines, select = self._desk.workspace.engines, self._engine
@@ -186,8 +184,7 @@ class ProfileFields:
             self._looked = True
 
         async def look() -> None:
-            found = await asyncio.to_thread(engines.choices, self._model, True)
-            offer(found)
+            offer(await asyncio.to_thread(engines.choices, self._model, True))
             select.props(remove="loading hint")
 
         if engines.known is None:
@@ -196,21 +193,6 @@ class ProfileFields:
         else:
             offer(engines.choices(self._model, profiling=True))
 
-    def _check(self, text: str, value: bool, help: str, name: str) -> ui.checkbox:
-        with html.div().classes("il-row"):
-            box = self._kept(ui.checkbox(text, value=value).props("dense"), name)
-            help_icon(help)
-        return box
-
-    def _kept(self, field: _Field, name: str) -> _Field:
-        """A field that can be greyed out, and found by its name."""
-        self._fields.append(field.props(f'data-testid="{name}"'))
-        return field
-
-
-def _number(label: str, value: int | None, most: int | None = None) -> ui.number:
-    return ui.number(label, value=value, min=1, max=most, precision=0).props("stack-label")
-
 
 _TOLD = {
     "performance": "Measure where the time goes, at the batch size and core count that you will deploy with.",
@@ -218,17 +200,8 @@ _TOLD = {
 }
 
 
-async def open_performance(desk: Desk, project: Project) -> None:
-    """Ask for another performance profile."""
-    await _open(desk, project, "performance")
-
-
-async def open_loss(desk: Desk, project: Project) -> None:
-    """Ask for another loss profile."""
-    await _open(desk, project, "loss")
-
-
-async def _open(desk: Desk, project: Project, part: str) -> None:
+async def open_profile(desk: Desk, project: Project, part: str) -> None:
+    """Ask for another profile of a part: performance or loss."""
     # Not where the button is: the navigation is drawn again when profiles come and go.
     client = ui.context.client
     profiles = await asyncio.to_thread(desk.workspace.profiles, project.id)
@@ -245,7 +218,7 @@ async def _open(desk: Desk, project: Project, part: str) -> None:
         await desk.watch.refresh()
 
     with dialog(f"New {part} profile", client=client, name="profile-dialog") as opened:
-        html.p(_TOLD[part]).classes("il-muted")
+        p("il-muted", _TOLD[part])
         select = VersionSelect(versions).props('data-testid="version"')
         select.set_visibility(bool(versions))
         fields = ProfileFields(desk, project.model, part == "performance", part == "loss", filled)
@@ -290,10 +263,10 @@ class SliderNumber:
     ) -> None:
         self._changed, self._to_place, self._from_place = changed, to_place, from_place
         self._turn, self._setting = 0, False
-        with html.div().classes("il-stat-label"):
-            html.span(label)
+        with div("il-stat-label"):
+            span("", label)
             help_icon(help)
-        with html.div().classes("il-budget-row"):
+        with div("il-budget-row"):
             labels = [{"value": place, "label": text} for place, text in marks.items()]
             low, high, slider_step = scale
             self._slider = ui.slider(min=low, max=high, step=slider_step, value=to_place(value)).props(
@@ -371,7 +344,7 @@ class BudgetControl:
         losses: Mapping[str, str] | None = None,
         chosen: str | None = None,
     ) -> None:
-        with html.div().classes("il-budget"):
+        with div("il-budget"):
             self._budget = SliderNumber(
                 "Loss budget",
                 "budget",

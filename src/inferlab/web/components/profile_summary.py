@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from nicegui import html, ui
+from nicegui import ui
 from nicegui.element import Element
 
 from inferlab.profiling.gains import best_gain, time_without
@@ -19,7 +19,7 @@ from inferlab.views import profile as words
 from inferlab.views import text
 from inferlab.views.fields import between_at
 from inferlab.web import shell
-from inferlab.web.faults import on_pages
+from inferlab.web.shell import div, p, refilled
 from inferlab.workspace.engines import title
 from inferlab.workspace.versions import Basis
 
@@ -30,9 +30,8 @@ _WORTH_SAYING = 1.01
 def notices(profile: Profile) -> None:
     """What must not be missed, above everything: wrong outputs first."""
     if told := words.wrong(profile):
-        shell.banner("wrong", told).props('data-testid="wrong-outputs"')
-    if found := words.notes(profile):
-        shell.findings([on_pages(one) for one in found], "notes")
+        shell.banner("wrong", told, "wrong-outputs")
+    shell.findings(words.notes(profile), "notes")
 
 
 def start_optimizing(project_id: str, speedup: float | None = None) -> None:
@@ -40,7 +39,7 @@ def start_optimizing(project_id: str, speedup: float | None = None) -> None:
     gain = "Prune or quantise the model, and measure what that gains."
     if speedup is not None and speedup >= _WORTH_SAYING:
         gain = f"An estimated {speedup:.2f} × speed-up could be achieved by optimizing."
-    html.p(gain).classes("il-caption").props('data-testid="optimizing-gain"')
+    p("il-caption", gain, name="optimizing-gain")
     button = ui.button("Start optimizing").classes("il-start-optimizing")
     button.props(f'href="/projects/{project_id}/optimization" data-testid="start-optimizing"')
 
@@ -48,7 +47,7 @@ def start_optimizing(project_id: str, speedup: float | None = None) -> None:
 def of_version(name: str | None) -> None:
     """Say which version of the model was profiled, where it is not the original."""
     if name is not None:
-        shell.chip(f"version: {name}").props('data-testid="profiled-version"')
+        shell.chip(f"version: {name}", name="profiled-version")
 
 
 def setting(performance: PerformanceProfile) -> None:
@@ -69,9 +68,7 @@ def setting(performance: PerformanceProfile) -> None:
 
 def input_shapes(shapes: Mapping[str, Shape]) -> None:
     """Which shapes the inputs had."""
-    shell.stat("Input shapes", text.shapes(shapes) or "unknown").classes("il-stat-words il-whole-row").props(
-        'data-testid="shapes"'
-    )
+    shell.fact("Input shapes", text.shapes(shapes) or "unknown", "shapes").classes("il-whole-row")
 
 
 def measured(performance: PerformanceProfile) -> None:
@@ -96,8 +93,8 @@ def measured(performance: PerformanceProfile) -> None:
             )
     check = performance.output_check
     kind: shell.Kind = {"match": "ok", "mismatch": "wrong"}.get(check.status, "warn")  # type: ignore[assignment]
-    with html.div().classes("il-chips"):
-        shell.chip(f"outputs: {check.status}", kind).props('data-testid="output-check"')
+    with div("il-chips"):
+        shell.chip(f"outputs: {check.status}", kind, "output-check")
         if performance.layers:
             shell.chip(f"profiler overhead {words.overhead(performance)}", "muted")
             shell.chip(f"{share(performance.unattributed_share)} not attributed", "muted")
@@ -132,14 +129,13 @@ def pruned(slot: Element, profile: Profile) -> None:
 
 
 def _estimated_stats(slot: Element, profile: Profile, *stats: tuple[str, str, str, str]) -> None:
-    slot.clear()
-    with slot:
+    with refilled(slot):
         with shell.stats("il-summary-numbers"):
             for stat in stats:
                 shell.stat(*stat)
         known = profile.estimate is not None or profile.gains
         note = _note(profile) if known else _why_none(profile)
-        html.p(note).classes("il-caption").props('data-testid="estimate-note"')
+        p("il-caption", note, name="estimate-note")
 
 
 def _times_as_fast(ratio: float | None) -> str:
@@ -230,7 +226,7 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
             loss += words.expected_accuracy(found, ", ")
         shell.stat("Estimated recovery", recovery, f"{loss}, before retraining", "estimated-recovery")
     for note in notes(basis, found, scheme, pattern):
-        html.p(note).classes("il-caption").props('data-testid="estimate-note"')
+        p("il-caption", note, name="estimate-note")
 
 
 def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nicegui import html, ui
+from nicegui import ui
 from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
@@ -18,111 +18,128 @@ from inferlab.errors import InferlabError
 from inferlab.units import size
 from inferlab.web import shell
 from inferlab.web.desk import Desk
+from inferlab.web.shell import div, refilled, span, tag
 from inferlab.workspace.sources import DATA_ENDING, MODEL_ENDINGS, DataFile, Listing, Sources
 
-_CHANNEL = "ilUpload"
 _WORDS = "An .onnx file with its external data, an .xml with its .bin, a .pt2 or a TorchScript file; up to {}."
+_numbers = itertools.count()
 
 
-def limits(sources: Sources, endings: Sequence[str] = ()) -> str:
-    """What the script must know of uploads, as JSON; a file with one of the endings begins a new one."""
-    most = sources.most_bytes
-    too_large = (
-        f"These files are too large: an upload may have {size(most)}. Name a path on this machine instead, or "
-        "start the server with a larger limit."
-    )
-    return json.dumps({"mostBytes": most, "tooLarge": too_large, "endings": list(endings)})
+class FileUpload:
+    """Files that the browser sends as one upload: a bar while they are on their way, and why they did not arrive.
 
-
-def send_files(channel: str, limits: str, files: str, after: str) -> str:
-    """A handler in JavaScript that sends what the expression `files` has, and then does `after`."""
-    return f"(e) => {{ inferlabUpload.send('{channel}', {files}, {limits}); {after} }}"
-
-
-class UploadZone:
-    """Takes the files of one model; `begun` is told first, `ready` gets the source to name the upload by.
-
-    What was uploaded and never became a project is removed by `give_up`.
+    `begun` is told first, `arrived` gets the source to name the upload by, and the names of its files. A file with
+    one of the endings begins a new upload, others follow the one before. What nobody keeps, `give_up` removes.
     """
 
-    def __init__(self, desk: Desk, begun: Callable[[], object], ready: Callable[[str], Any]) -> None:
-        self._sources, self._begun, self._ready = desk.workspace.sources, begun, ready
-        self._upload_id: str | None = None
-        most = self._sources.most_bytes
-        send = partial(send_files, _CHANNEL, limits(self._sources, MODEL_ENDINGS))
-        with html.div().classes("il-drop").props('tabindex=0 role=button data-testid="drop-zone"') as zone:
-            ui.icon("upload_file")
-            html.div("Drop the files of a model here, or click to browse").classes("il-strong")
-            html.div(_WORDS.format(size(most))).classes("il-muted il-small")
-            chooser = ui.element("input").props('type=file multiple hidden data-testid="files"')
-        chooser.on("change", js_handler=send("e.target.files", "e.target.value = '';"))
-        choose = "(e) => e.currentTarget.querySelector('input').click()"
-        zone.on("click", js_handler=choose)
-        zone.on("keydown.enter", js_handler=choose)
-        # A click on the chooser itself must not open it once more.
-        chooser.on("click.stop", js_handler="() => {}")
-        zone.on("dragover.prevent", js_handler="(e) => e.currentTarget.classList.add('il-drop-over')")
-        zone.on("dragleave", js_handler="(e) => e.currentTarget.classList.remove('il-drop-over')")
-        zone.on(
-            "drop.prevent",
-            js_handler=send("e.dataTransfer.files", "e.currentTarget.classList.remove('il-drop-over');"),
+    def __init__(
+        self,
+        sources: Sources,
+        name: str,
+        arrived: Callable[[str, Sequence[str]], Any],
+        begun: Callable[[], object] = lambda: None,
+        endings: Sequence[str] = (),
+    ) -> None:
+        self._sources, self._name, self._arrived, self._begun = sources, name, arrived, begun
+        self._channel = f"ilUpload{next(_numbers)}"
+        self._id: str | None = None
+        most = size(sources.most_bytes)
+        too_large = (
+            f"These files are too large: an upload may have {most}. Name a path on this machine instead, or start "
+            "the server with a larger limit."
         )
-        self._sending: Element = html.div().classes("il-working").props('data-testid="sending"')
-        with self._sending:
+        limits = {"mostBytes": sources.most_bytes, "tooLarge": too_large, "endings": list(endings)}
+        self._limits = json.dumps(limits)
+        with div("il-working", name=f"{name}-sending") as self._sending:
             self._words = ui.label().classes("il-grow il-cut")
-            ui.button("Cancel", on_click=self.stop).props('flat dense data-testid="cancel-upload"')
+            ui.button("Cancel", on_click=self.stop).props(f'flat dense data-testid="cancel-{name}"')
             self._bar = shell.Progress(0.0)
-        self._problem: Element = html.div()
+        self._problem = div()
         self._sending.set_visibility(False)
-        ui.on(_CHANNEL, self._heard)
+        ui.on(self._channel, self._heard)
+
+    def chooser(self, props: str) -> Element:
+        """An invisible field that opens the browser's dialog for files."""
+        chooser = ui.element("input").props(f"type=file hidden {props}")
+        return chooser.on("change", js_handler=self.handler("e.target.files", "e.target.value = '';"))
+
+    def handler(self, files: str, after: str) -> str:
+        """A handler in JavaScript that sends what the expression `files` has, and then does `after`."""
+        return f"(e) => {{ inferlabUpload.send('{self._channel}', {files}, {self._limits}); {after} }}"
 
     def stop(self) -> None:
         """End an upload that is on its way, and forget what came of it."""
-        ui.run_javascript(f"inferlabUpload.stop('{_CHANNEL}')")
+        ui.run_javascript(f"inferlabUpload.stop('{self._channel}')")
         self._sending.set_visibility(False)
         self.give_up()
 
     def keep(self) -> None:
-        """What was uploaded last belongs to a project now."""
-        self._upload_id = None
+        """What was uploaded last is needed from now on."""
+        self._id = None
 
     def give_up(self) -> None:
         """Remove what was uploaded last, if anything was."""
-        upload_id, self._upload_id = self._upload_id, None
+        upload_id, self._id = self._id, None
         if upload_id is not None:
             self._sources.give_up(upload_id)
 
+    def refuse(self, problem: str = "") -> None:
+        """Say what is wrong with what was sent, in place of what was said before."""
+        with refilled(self._problem):
+            if problem:
+                shell.banner("warn", problem, f"{self._name}-problem")
+
     async def _heard(self, event: GenericEventArguments) -> None:
-        state_of_upload: dict[str, Any] = event.args
-        state = state_of_upload["state"]
+        upload: dict[str, Any] = event.args
+        state = upload["state"]
+        self._sending.set_visibility(state in ("sending", "begun"))
         if state == "sending":
-            self._show(state_of_upload)
+            self._show(upload)
         elif state == "begun":
             self.give_up()
-            self._upload_id = str(state_of_upload["id"])
+            self._id = str(upload["id"])
         elif state == "failed":
-            self._sending.set_visibility(False)
             self.give_up()
-            self._problem.clear()
-            if state_of_upload["problem"]:
-                with self._problem:
-                    shell.banner("warn", state_of_upload["problem"]).props('data-testid="upload-problem"')
+            self.refuse(upload["problem"])
         else:
-            self._sending.set_visibility(False)
-            await self._ready(f"upload:{self._upload_id}")
+            waiting = self._arrived(f"upload:{self._id}", upload["names"])
+            if waiting is not None:
+                await waiting
 
     def _show(self, upload: dict[str, Any]) -> None:
         done, total = float(upload["done"]), float(upload["total"])
         if not done:
             self._begun()
-            self._problem.clear()
-        self._sending.set_visibility(True)
+            self.refuse()
         self._bar.set(done / total if total else None)
         self._words.set_text(f"Uploading {', '.join(map(str, upload['names']))}: {size(done)} of {size(total)}")
 
 
+def drop_zone(desk: Desk, begun: Callable[[], object], ready: Callable[[str], Any]) -> FileUpload:
+    """Takes the files of one model; `begun` is told first, `ready` gets the source to name the upload by."""
+    sources = desk.workspace.sources
+    with div("il-drop", name="drop-zone").props("tabindex=0 role=button") as zone:
+        ui.icon("upload_file")
+        div("il-strong", "Drop the files of a model here, or click to browse")
+        div("il-muted il-small", _WORDS.format(size(sources.most_bytes)))
+    upload = FileUpload(sources, "upload", lambda source, names: ready(source), begun, MODEL_ENDINGS)
+    with zone:
+        # A click on the chooser itself must not open it once more.
+        upload.chooser('multiple data-testid="files"').on("click.stop", js_handler="() => {}")
+    for event, handler in {
+        "click": "(e) => e.currentTarget.querySelector('input').click()",
+        "keydown.enter": "(e) => e.currentTarget.querySelector('input').click()",
+        "dragover.prevent": "(e) => e.currentTarget.classList.add('il-drop-over')",
+        "dragleave": "(e) => e.currentTarget.classList.remove('il-drop-over')",
+        "drop.prevent": upload.handler(
+            "e.dataTransfer.files", "e.currentTarget.classList.remove('il-drop-over');"
+        ),
+    }.items():
+        zone.on(event, js_handler=handler)
+    return upload
+
+
 HINT = "An .npz file with your inputs by name, and labels if there are any."
-_numbers = itertools.count()
 
 
 class DataField:
@@ -132,10 +149,9 @@ class DataField:
         self, sources: Sources, value: str, hint: str, changed: Callable[[], object] = lambda: None
     ) -> None:
         self._sources, self._changed = sources, changed
-        self._channel = f"ilData{next(_numbers)}"
         self._uploads: dict[str, DataFile] = {}
         self._list()
-        with html.div().classes("il-data"):
+        with div("il-data"):
             self.field = ui.input("Data file (optional)", value=self._name_of(value), on_change=self._typed)
             self.field.props(f'hint="{hint}" data-testid="data"').classes("il-with-hint")
             with self.field.add_slot("append"):
@@ -148,15 +164,9 @@ class DataField:
                     'flat dense round aria-label="Upload a data file" data-testid="data-upload"'
                 )
                 self.upload.tooltip("Upload an .npz file")
-            chooser = ui.element("input").props(f'type=file accept="{DATA_ENDING}" hidden data-testid="data-file"')
-            with html.div() as self._sending:
-                self._bar = shell.Progress(0.0)
-            self._problem = ui.label().classes("il-form-error").props('role=alert data-testid="data-problem"')
-        self._sending.set_visibility(False)
-        send = partial(send_files, self._channel, limits(sources))
-        chooser.on("change", js_handler=send("e.target.files", "e.target.value = '';"))
+            self._sent = FileUpload(sources, "data", self._received)
+            chooser = self._sent.chooser(f'accept="{DATA_ENDING}" data-testid="data-file"')
         self.upload.on("click", js_handler=f"() => getHtmlElement({chooser.id}).click()")
-        ui.on(self._channel, self._heard)
         self._fill_menu()
 
     @property
@@ -166,7 +176,7 @@ class DataField:
         return self._uploads[text].source if text in self._uploads else text or None
 
     def _typed(self) -> object:
-        self._problem.set_text("")
+        self._sent.refuse()
         return self._changed()
 
     def _list(self) -> None:
@@ -185,34 +195,19 @@ class DataField:
 
     def _fill_menu(self) -> None:
         self._earlier.set_visibility(bool(self._uploads))
-        self._menu.clear()
-        with self._menu:
+        with refilled(self._menu):
             for name, upload in self._uploads.items():
                 item = ui.menu_item(f"{name}, {size(upload.size_bytes)}", partial(self.field.set_value, name))
                 item.props["data-testid"] = f"data-{name}"
 
-    def _heard(self, event: GenericEventArguments) -> object:
-        upload: dict[str, Any] = event.args
-        self._sending.set_visibility(upload["state"] in ("sending", "begun"))
-        if upload["state"] == "sending":
-            self._problem.set_text("")
-            self._bar.set(float(upload["done"]) / float(upload["total"]) if upload["total"] else None)
-        elif upload["state"] == "failed":
-            if upload["id"]:
-                self._sources.give_up(str(upload["id"]))
-            self._problem.set_text(str(upload["problem"]))
-        elif upload["state"] == "sent":
-            # Its files are one upload each: the next one begins again.
-            ui.run_javascript(f"inferlabUpload.stop('{self._channel}')")
-            return self._received(str(upload["id"]), str(upload["names"][0]))
-        return None
-
-    def _received(self, upload_id: str, name: str) -> object:
-        source = f"upload:{upload_id}"
-        if not name.lower().endswith(DATA_ENDING):
-            self._sources.give_up(upload_id)
-            self._problem.set_text(f"{name} is not an {DATA_ENDING} file. Save your inputs with numpy.savez.")
+    def _received(self, source: str, names: Sequence[str]) -> object:
+        if not names[0].lower().endswith(DATA_ENDING):
+            self._sent.stop()
+            self._sent.refuse(f"{names[0]} is not an {DATA_ENDING} file. Save your inputs with numpy.savez.")
             return None
+        # Its files are one upload each: the next one begins again.
+        self._sent.keep()
+        self._sent.stop()
         self._list()
         self._fill_menu()
         self.field.set_value(self._name_of(source))
@@ -224,11 +219,11 @@ class PathBrowser:
 
     def __init__(self, desk: Desk, chosen: Callable[[str], object]) -> None:
         self._sources, self._chosen = desk.workspace.sources, chosen
-        self._box: Element = html.div().classes("il-browser").props('data-testid="browser"')
+        self._box = div("il-browser", name="browser")
         folders = self._sources.folders
         with self._box:
             if not folders:
-                html.div("No folder may be opened: the server was started without one.").classes("il-muted")
+                div("il-muted", "No folder may be opened: the server was started without one.")
         if len(folders) == 1:
             ui.timer(0.0, lambda: self.open(str(folders[0])), once=True)
         elif folders:
@@ -239,8 +234,7 @@ class PathBrowser:
         try:
             listing = await asyncio.to_thread(self._sources.listing, path)
         except InferlabError as error:
-            self._box.clear()
-            with self._box:
+            with refilled(self._box):
                 shell.banner("warn", str(error))
                 if len(self._sources.folders) > 1:
                     self._row("arrow_upward", "All folders", "", self._roots)
@@ -248,16 +242,14 @@ class PathBrowser:
         self._show(listing)
 
     def _roots(self) -> None:
-        self._box.clear()
-        with self._box:
+        with refilled(self._box):
             for folder in self._sources.folders:
                 self._row("folder", str(folder), "", partial(self.open, str(folder)))
 
     def _show(self, listing: Listing) -> None:
         here = Path(listing.path)
-        self._box.clear()
-        with self._box:
-            html.div(listing.path).classes("il-browser-here il-mono il-cut").props["title"] = listing.path
+        with refilled(self._box):
+            div("il-browser-here il-mono il-cut", listing.path).props["title"] = listing.path
             parent = listing.parent
             if parent is not None:
                 self._row("arrow_upward", "..", "", partial(self.open, parent))
@@ -273,14 +265,14 @@ class PathBrowser:
                 chosen = partial(self._chosen, str(here / file.name))
                 self._row("view_in_ar", file.name, size(file.size_bytes), chosen)
             if not (listing.folders or listing.files or listing.is_model):
-                html.div("There is no model here.").classes("il-muted il-browser-none")
+                div("il-muted il-browser-none", "There is no model here.")
             if listing.is_cut:
-                html.div("There is more here than is listed. Type the path instead.").classes("il-muted")
+                div("il-muted", "There is more here than is listed. Type the path instead.")
 
     def _row(self, icon: str, name: str, detail: str, act: Callable[[], object]) -> None:
-        with html.button(type="button").classes("il-browser-row") as row:
+        with tag("button", "il-browser-row", type="button") as row:
             ui.icon(icon)
-            html.span(name).classes("il-cut")
-            html.span(detail).classes("il-muted il-small il-browser-detail")
+            span("il-cut", name)
+            span("il-muted il-small il-browser-detail", detail)
         row.props["data-testid"] = f"pick-{name}"
         row.on("click", act, [])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from nicegui import html, json, ui
+from nicegui import json, ui
 from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
@@ -22,6 +22,7 @@ from inferlab.web import shell
 from inferlab.web.components.charts import Chart
 from inferlab.web.components.profile_form import BudgetControl, SliderNumber
 from inferlab.web.components.profile_summary import show_estimate
+from inferlab.web.shell import div, refilled, span, tag
 from inferlab.workspace.versions import PATTERNS, SCHEMES, Basis, VersionRequest, group_share
 
 
@@ -206,23 +207,23 @@ class VersionEditor:
 
     def _settings(self, performances: Mapping[str, str], losses: Mapping[str, str]) -> None:
         with shell.card("il-version-new"):
-            with html.div().classes("il-version-presets"):
-                html.span("Start from").classes("il-muted il-small")
+            with div("il-version-presets"):
+                span("il-muted il-small", "Start from")
                 self._chips = {name: self._chip(name, preset.label) for name, preset in PRESETS.items()}
-            with html.div().classes("il-version-grid"):
-                with html.div().classes("il-column"):
+            with div("il-version-grid"):
+                with div("il-column"):
                     self._sparsity_control()
                     self._budget = BudgetControl(self._budgeted, BUDGET, losses, self.basis.loss_id)
                     self._choices(performances)
-                self._estimate: Element = html.div().classes("il-version-estimate il-estimated")
+                self._estimate = div("il-version-estimate il-estimated")
 
     def _chip(self, name: str, text: str) -> Element:
-        chip: Element = html.button(text, type="button").classes("il-choice")
+        chip = tag("button", "il-choice", text, type="button")
         chip.props(f'data-testid="preset-{name}"').on("click", partial(self._preset, name), [])
         return chip
 
     def _sparsity_control(self) -> None:
-        with html.div().classes("il-budget il-version-first"):
+        with div("il-budget il-version-first"):
             self._sparsity = SliderNumber(
                 "Sparsity",
                 "sparsity",
@@ -240,7 +241,7 @@ class VersionEditor:
         self._timed = ui.select(dict(performances), label="Performance profile", value=self.basis.performance_id)
         self._timed.props('data-testid="performance"').on_value_change(self._based)
         self._timed.set_visibility(bool(performances))
-        with html.div().classes("il-fields-2"):
+        with div("il-fields-2"):
             schemes: dict[str, str] = {"": _KEPT} | {str(one): text for one, text in SCHEMES.items()}
             self._scheme = ui.select(schemes, label="Precision", value="").props('data-testid="scheme"')
             self._scheme.on_value_change(self._schemed)
@@ -252,7 +253,7 @@ class VersionEditor:
             self._told = ui.label().classes("il-muted il-small").props('data-testid="levels-told"')
         with shell.card("il-card-flush il-version-layers"):
             self._editor = LayerEditor(self.basis.loss.layers, self._moved, self._turned, self._choose)
-            with html.div().classes("il-version-curves").props('data-testid="curves"'):
+            with div("il-version-curves", name="curves"):
                 self._title = ui.label().classes("il-version-curves-title il-cut")
                 self._chart = Chart("curves-chart", ())
 
@@ -383,8 +384,7 @@ class VersionEditor:
         self._editor.tell(ms, losses, set(basis.unmeasured()))
         pattern = _PATTERN_HELP.get(draft.pattern, "") if draft.mode != "none" else ""
         self._told.set_text(f"{_TOLD[draft.mode]} {pattern}".strip())
-        self._estimate.clear()
-        with self._estimate:
+        with refilled(self._estimate):
             show_estimate(basis, found, draft.scheme, draft.pattern)
 
     def _light(self, preset: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from nicegui import html, ui
+from nicegui import ui
 from nicegui.element import Element
 
-from inferlab.store.entries import Entry, QueuedJob
+from inferlab.store.entries import Entry
 from inferlab.web import shell
 from inferlab.web.components.actions import EntryActions, JobActions, name_in_lists, undo_bar
 from inferlab.web.components.benchmark_dialog import open_dialog, open_generation_dialog
@@ -16,6 +16,7 @@ from inferlab.web.components.cards import CardCache, CardList, read_cards
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened, project_page
+from inferlab.web.shell import div
 
 _PAGE = 10
 # As many cards as a tall screen shows.
@@ -66,12 +67,12 @@ class _Board:
                 ui.button("Add benchmark", icon="add", on_click=lambda: self._add()).props(
                     'data-testid="add-benchmark"'
                 )
-        with html.div() as self._empty, shell.empty(*(_EMPTY if benchmarks else _EMPTY_GENERATION)):
+        with div() as self._empty, shell.empty(*(_EMPTY if benchmarks else _EMPTY_GENERATION)):
             if generates:
                 ui.button("Add generation", on_click=lambda: self._add_generation()).props("outline")
             if benchmarks:
                 ui.button("Add benchmark", on_click=lambda: self._add()).props("outline")
-        self._list: Element = html.div().classes("il-column il-bench-list").props('data-testid="cards"')
+        self._list = div("il-column il-bench-list", name="cards")
         self._older = ui.button("Show older benchmarks", on_click=self._show_older).props(
             'flat data-testid="older"'
         )
@@ -88,7 +89,7 @@ class _Board:
             self._arrange(cards)
         for view in cards.cards:
             if view.key in keys and view.key in self._cards:
-                await self._cards[view.key].update(view, self._position(view.job))
+                await self._cards[view.key].update(view)
 
     async def _changed(self, before: Snapshot, now: Snapshot) -> None:
         if before.stamp != now.stamp or _shape(before) != _shape(now):
@@ -96,16 +97,11 @@ class _Board:
         for job in now.jobs:
             card = self._cards.get(job.id)
             if card is not None:
-                card.show_progress(job, self._position(job))
+                card.show_progress(job)
 
     def _show_ages(self) -> None:
         for card in self._cards.values():
             card.show_age()
-
-    def _position(self, job: QueuedJob | None) -> int:
-        """How many jobs go before this one."""
-        ids = [each.id for each in self._desk.watch.snapshot.jobs]
-        return ids.index(job.id) if job is not None and job.id in ids else 0
 
     def _arrange(self, cards: CardList) -> None:
         """Add cards that are new, remove those that are gone, and put all into their order."""
@@ -115,9 +111,8 @@ class _Board:
         for index, (key, view) in enumerate(views.items()):
             card = self._cards.get(key)
             if card is None:
-                position, in_sight = self._position(view.job), index < _IN_SIGHT
                 with self._list:
-                    card = BenchmarkCard(view, position, self._cache, self._jobs, self._actions, in_sight)
+                    card = BenchmarkCard(view, self._cache, self._jobs, self._actions, index < _IN_SIGHT)
                 self._cards[key] = card
             if self._list.default_slot.children.index(card.root) != index:
                 card.root.move(target_index=index)

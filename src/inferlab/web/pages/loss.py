@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from nicegui import html
-from nicegui.element import Element
-
 from inferlab.errors import InferlabError
 from inferlab.records.profile import LossProfile, Profile
 from inferlab.store.entries import Entry
@@ -19,10 +16,9 @@ from inferlab.views.profile_report import loss_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.actions import no_profile, page_actions
-from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, content, loaded
+from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, loaded
 from inferlab.web.components.profile_form import BudgetControl
 from inferlab.web.desk import Desk
-from inferlab.web.faults import on_pages, sentence
 from inferlab.web.sections import (
     THEORY,
     Opened,
@@ -31,6 +27,7 @@ from inferlab.web.sections import (
     profile_jobs,
     profile_pages,
 )
+from inferlab.web.shell import div, p
 
 
 def register(desk: Desk) -> None:
@@ -73,8 +70,7 @@ class _Losses:
         await profile_jobs(self._desk, self._opened, self._section, shown).refresh()
         if entry is None:
             why = await loaded(self._why_none)
-            with html.div().props('data-testid="no-loss"'):
-                shell.empty("No loss profile", why)
+            shell.empty("No loss profile", why, "no-loss")
             return
         self._profile = await loaded(self._desk.workspace.loss_profile, entry.id)
         loss = self._profile.loss
@@ -93,13 +89,13 @@ class _Losses:
         try:
             found = self._desk.workspace.theory(self._opened.project.id)
         except InferlabError as error:
-            return sentence(error)
-        return "\n".join(map(on_pages, found.problems)) or "This model has no weights that could be pruned."
+            return str(error)
+        return "\n".join(found.problems) or "This model has no weights that could be pruned."
 
     def _summary(self, loss: LossProfile) -> None:
         shell.section("Model summary")
         with shell.card("il-summary"):
-            with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
+            with div("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Name", loss.name if self._measured else "Approximated", "name")
                 shell.fact("Pruning settings", "weight magnitude, unstructured", "pruning-settings").classes(
                     "il-whole-row"
@@ -109,15 +105,15 @@ class _Losses:
                 shell.fact("Loss", words.metric(loss), "metric").classes("il-whole-row")
                 if self._profile.flops is not None:
                     summary.input_shapes(self._profile.flops.shapes)
-            with html.div().classes("il-summary-part"):
+            with div("il-summary-part"):
                 self._numbers(loss)
-            with html.div().classes("il-summary-part"):
-                self._estimated: Element = html.div().classes("il-estimated")
+            with div("il-summary-part"):
+                self._estimated = div("il-estimated")
                 self._budget = BudgetControl(self._recompute)
                 summary.start_optimizing(self._opened.project.id)
         summary.pruned(self._estimated, self._profile)
         if told := words.left_out(loss):
-            html.p(told).classes("il-caption").props('data-testid="left-out"')
+            p("il-caption", told, name="left-out")
 
     def _numbers(self, loss: LossProfile) -> None:
         known = loss.average_sensitivity
@@ -158,4 +154,4 @@ class _Losses:
         await sensitivities.refresh()
         await curves.show(lambda: charts.loss_curves(profile))
         await parameters.refresh()
-        table.fill(await asyncio.to_thread(lambda: content(loss_columns(loss))))
+        await table.show(lambda: loss_columns(loss))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nicegui import html, ui
+from nicegui import ui
 from nicegui.element import Element
 
 from inferlab.errors import BadInput, InferlabError
@@ -16,8 +16,8 @@ from inferlab.web.components.actions import JobActions, JobProgress
 from inferlab.web.components.models import ModelPicker
 from inferlab.web.components.profile_form import ProfileFields
 from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.faults import on_pages, sentence
 from inferlab.web.live import follow, queue_indicator
+from inferlab.web.shell import div, refilled, tag
 from inferlab.workspace import requests
 from inferlab.workspace.requests import USUAL_PROFILE, ProfileRequest, checked_name, suggested_name
 
@@ -36,11 +36,11 @@ class ProfileRun:
         #: What measures; None until the first run.
         self.job: QueuedJob | None = None
         self.fields: ProfileFields | None = None
-        self._form: Element = html.div().classes("il-column")
-        self._ring: Element = html.div().classes("il-running").props('data-testid="running"')
+        self._form = div("il-column")
+        self._ring = div("il-running", name="running")
         with self._ring:
-            self._progress = JobProgress(ring=True)
-        self._trouble: Element = html.div().classes("il-column")
+            self._progress = JobProgress(desk, ring=True)
+        self._trouble = div("il-column")
         self._ring.set_visibility(False)
         follow(desk, self._follow)
 
@@ -77,9 +77,8 @@ class ProfileRun:
 
     def _build(self, model: Model, filled: ProfileRequest) -> None:
         self._model = model
-        self._form.clear()
-        with self._form:
-            html.div("Measure where the time goes, and what pruning would cost:")
+        with refilled(self._form):
+            div("", "Measure where the time goes, and what pruning would cost:")
             self.fields = ProfileFields(self._desk, model, filled=filled, changed=lambda: self._changed())
 
     async def _follow(self, _: Snapshot, now: Snapshot) -> None:
@@ -106,16 +105,14 @@ class ProfileRun:
             # What was interrupted goes on as it was asked for.
             self.fields.enable(job.status in ("failed", "cancelled"))
         if job.alive:
-            queue = [each.id for each in now.jobs]
-            self._progress.show(job, queue.index(job.id) if job.id in queue else 0)
+            self._progress.show(job)
         elif job.status != "done":
             self._show_trouble(job)
 
     def _show_trouble(self, job: QueuedJob) -> None:
-        self._trouble.clear()
-        with self._trouble:
-            text = on_pages(job.failure) or _ENDED.get(job.status, "This did not work.")
-            with shell.banner("wrong" if job.status == "failed" else "warn", text).props('data-testid="trouble"'):
+        with refilled(self._trouble):
+            text = job.failure or _ENDED.get(job.status, "This did not work.")
+            with shell.banner("wrong" if job.status == "failed" else "warn", text, "trouble"):
                 log = ui.button("Log", on_click=lambda: JobActions(self._desk, lambda: None).show_log(job.id))
                 log.props('flat dense color=white data-testid="log"' if job.status == "failed" else "flat dense")
 
@@ -151,12 +148,12 @@ class _NewProject:
         self._project: Project | None = None
         self._suggested = ""
         self._busy = False
-        with html.div().classes("il-wizard"):
-            html.h1("New project").classes("il-wizard-title")
-            self._header: Element = html.div()
+        with div("il-wizard"):
+            tag("h1", "il-wizard-title", "New project")
+            self._header = div()
             with shell.card("il-wizard-card"):
-                self._bodies: list[Element] = [html.div().classes("il-column") for _ in _STEPS]
-                self._problem: Element = html.div()
+                self._bodies: list[Element] = [div("il-column") for _ in _STEPS]
+                self._problem = div()
                 with self._bodies[0]:
                     self._picker = ModelPicker(desk, self._model_changed, source)
                 with self._bodies[1]:
@@ -167,7 +164,7 @@ class _NewProject:
                 with self._bodies[2]:
                     self._run = ProfileRun(desk, self._show)
                     self._bodies[2].on("input", self._forget_problem, [])
-                with html.div().classes("il-wizard-actions"):
+                with div("il-wizard-actions"):
                     self._cancel = _button("Cancel", self._leave, quiet=True)
                     self._back = _button("Back", self._go_back, quiet=True)
                     self._complete = _button("Complete", self._finish)
@@ -203,8 +200,7 @@ class _NewProject:
         last, state, job = self._step == self._last, self._run.state, self._run.job
         alive, over = last and job is not None and job.alive, last and job is not None and not job.alive
         nothing = last and job is None and not (self._run.fields and self._run.fields.anything)
-        self._header.clear()
-        with self._header:
+        with refilled(self._header):
             shell.steps(_STEPS[: self._last + 1], self._step + (over and state == "done"))
         for number, body in enumerate(self._bodies):
             body.set_visibility(number == self._step)
@@ -310,9 +306,8 @@ class _NewProject:
         button.props(add="loading" if on else "", remove="" if on else "loading")
 
     def _refuse(self, error: InferlabError) -> None:
-        self._problem.clear()
-        with self._problem:
-            shell.banner("warn", sentence(error)).props('data-testid="problem"')
+        with refilled(self._problem):
+            shell.banner("warn", str(error), "problem")
 
     def _forget_problem(self) -> None:
         """What was wrong is being changed."""

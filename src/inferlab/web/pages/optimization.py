@@ -5,40 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
-from nicegui import html, ui
+from nicegui import ui
 
-from inferlab import machine
 from inferlab.errors import BadInput, InferlabError
+from inferlab.options import field_values
+from inferlab.options.plan import PLAN
 from inferlab.records import Model
 from inferlab.records.optimization import Scheme
-from inferlab.store.entries import Entry
-from inferlab.units import plural, scaled, share, size
+from inferlab.units import plural, size
 from inferlab.views.fields import in_brackets
-from inferlab.views.history import age
 from inferlab.web import shell
 from inferlab.web.components import models
 from inferlab.web.components.actions import duration, offer_undo
 from inferlab.web.components.charts import loaded
-from inferlab.web.components.forms import EngineBoxes, RequestDialog, engine_choices, number, whole
+from inferlab.web.components.forms import EngineBoxes, OptionForm, RequestDialog, engine_choices
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.components.version_editor import VersionEditor
 from inferlab.web.desk import Desk
+from inferlab.web.live import aged
 from inferlab.web.pages.version import VersionPage, fidelity
 from inferlab.web.sections import (
     Opened,
-    approximated,
-    losses,
-    measured,
+    named,
     only_generates,
     project_page,
     version_jobs,
 )
+from inferlab.web.shell import div, p, span, tag
 from inferlab.workspace.engines import EngineChoice, title
 from inferlab.workspace.jobs import parts_of
-from inferlab.workspace.requests import has_sequence, own_batch_size
 from inferlab.workspace.sources import Sources
 from inferlab.workspace.versions import (
     PATTERNS,
@@ -68,8 +65,8 @@ def register(desk: Desk) -> None:
     async def version(project_id: str, version_id: str) -> None:
         async with project_page(desk, project_id, f"optimization/{version_id}") as opened:
             if not await asyncio.to_thread(desk.workspace.store.projects.belongs, project_id, version_id):
-                with html.div().props('data-testid="no-version"'):
-                    shell.empty("No such version", "This project has no such version: it may have been removed.")
+                gone = "This project has no such version: it may have been removed."
+                shell.empty("No such version", gone, "no-version")
                 return
             await VersionPage(desk, opened, version_id).build()
 
@@ -107,7 +104,7 @@ class _Overview:
             self._precision(content.problem)
             return
         own = self._opened.own
-        self._editor = VersionEditor(content.basis, self._rebase, _timed(own), _tried(own))
+        self._editor = VersionEditor(content.basis, self._rebase, named(own, "performance"), named(own, "loss"))
         self._button.set_enabled(True)
         await self._editor.begin()
 
@@ -116,8 +113,8 @@ class _Overview:
         if self._project.model.kind != "onnx":
             shell.empty("No versions", "Only ONNX models can be optimised. Export the model to ONNX first.")
             return
-        with shell.card("il-version-new"), html.div().props('data-testid="nothing-to-prune"').classes("il-column"):
-            html.p(f"Nothing can be pruned: {problem} Its precision can be changed.")
+        with shell.card("il-version-new"), div("il-column", name="nothing-to-prune"):
+            p("", f"Nothing can be pruned: {problem} Its precision can be changed.")
             options = {str(scheme): text for scheme, text in SCHEMES.items()}
             self._scheme = ui.select(options, label="Precision", value="static").props('data-testid="scheme"')
         self._button.set_enabled(True)
@@ -158,21 +155,6 @@ class _Overview:
         await VersionDialog(project.model, choices, form, run, workspace.sources).changed()
 
 
-def _timed(profiles: Sequence[Entry]) -> dict[str, str]:
-    now = datetime.now(UTC)
-    return {
-        entry.id: f"{entry.brief['performance']['name']} ({age(entry.created_at, now)})"
-        for entry in measured(profiles)
-    }
-
-
-def _tried(profiles: Sequence[Entry]) -> dict[str, str]:
-    now = datetime.now(UTC)
-    names = {loss.id: f"{loss.brief['loss']['name']} ({age(loss.created_at, now)})" for loss in losses(profiles)}
-    theory = approximated(profiles)
-    return {**names, theory.id: "Approximated"} if theory else names
-
-
 def done_to(version: Version) -> str:
     """What was done to the original."""
     words = []
@@ -203,68 +185,52 @@ class VersionTable:
 
     def __init__(self, model: Model, base: str) -> None:
         self._model, self._base = model, base
-        self._shown: tuple[Version, ...] | None = None
         with shell.card("il-card-flush il-scroll"):
-            self._box = shell.table(_HEADS, ("Zeros", "Parameters", "Size"), "il-versions", "versions")
+            self._part = shell.Part()
 
     def show(self, versions: Sequence[Version]) -> None:
         """Show these versions below the original."""
-        if self._shown == tuple(versions):
-            return
-        self._shown = tuple(versions)
-        self._box.clear()
-        with self._box:
-            self._original()
-            for version in versions:
-                self._row(version)
+        right = ("Zeros", "Parameters", "Size")
+        rows = [self._original(), *map(self._row, versions)]
+        self._part.show(tuple(versions), lambda: shell.table(_HEADS, rows, right, "il-versions", "versions"))
 
-    def _original(self) -> None:
-        model = self._model
-        with html.tr():
-            with html.td():
-                html.div("original").classes("il-strong")
-                html.div(models.source(model)).classes("il-muted il-small il-break")
-            html.td(models.precision(model))
-            html.td(models.zeros(model)).classes("il-right il-nowrap")
-            html.td(models.parameters(model)).classes("il-right il-nowrap")
-            html.td(size(model.size_bytes)).classes("il-right il-nowrap")
-            for _ in range(3):
-                html.td()
+    def _original(self) -> shell.Row:
+        def name() -> None:
+            div("il-strong", "original")
+            div("il-muted il-small il-break", models.source(self._model))
 
-    def _row(self, version: Version) -> None:
-        with html.tr().props(f'data-testid="version-{version.id}"'):
-            with html.td():
-                html.a(version.name, href=f"{self._base}/{version.id}").classes("il-version-link")
-                html.div(done_to(version)).classes("il-muted il-small")
-                if version.file != "there":
-                    shell.chip("file gone" if version.file == "gone" else "file changed", "wrong")
-                elif version.problems or version.interrupted:
-                    shell.chip("not all was measured", "warn")
-            html.td(version.precision)
-            html.td("unknown" if version.zero_fraction is None else share(version.zero_fraction)).classes(
-                "il-right il-nowrap"
-            )
-            html.td("unknown" if version.parameters is None else scaled(version.parameters)).classes(
-                "il-right il-nowrap"
-            )
-            html.td(size(version.size_bytes)).classes("il-right il-nowrap")
-            with html.td():
-                self._gained(version)
+        return shell.Row((name, models.precision(self._model), *_facts(self._model), "", "", ""))
+
+    def _row(self, version: Version) -> shell.Row:
+        def name() -> None:
+            tag("a", "il-version-link", version.name, href=f"{self._base}/{version.id}")
+            div("il-muted il-small", done_to(version))
+            if version.file != "there":
+                shell.chip("file gone" if version.file == "gone" else "file changed", "wrong")
+            elif version.problems or version.interrupted:
+                shell.chip("not all was measured", "warn")
+
+        def gained() -> None:
+            if not version.measured:
+                span("il-muted", "not measured")
+            for comparison in version.measured:
+                with div("il-version-gain"):
+                    span("", speedup(comparison))
+                    shell.verdict(comparison["verdict"])
+                    span("il-muted il-small", where(comparison))
+
+        def outputs() -> None:
             value, detail, on = fidelity(version.distance)
-            with html.td().props(f'title="{on}"'):
-                html.div(value)
-                html.div(detail).classes("il-muted il-small")
-            html.td(age(version.entry.created_at, datetime.now(UTC))).classes("il-nowrap")
+            div("", value, title=on)
+            div("il-muted il-small", detail)
 
-    @staticmethod
-    def _gained(version: Version) -> None:
-        if not version.measured:
-            html.span("not measured").classes("il-muted")
-        for comparison in version.measured:
-            with html.div().classes("il-version-gain"):
-                html.span(speedup(comparison))
-                shell.verdict(comparison["verdict"])
-                html.span(where(comparison)).classes("il-muted il-small")
+        made = aged(version.entry.created_at)
+        cells = (name, version.precision, *_facts(version), gained, outputs, lambda: span("il-nowrap", made))
+        return shell.Row(cells, name=f"version-{version.id}")
+
+
+def _facts(model: Model | Version) -> tuple[str, str, str]:
+    return models.zeros(model), models.parameters(model), size(model.size_bytes)
 
 
 _GENERATED = "Without data, ranges are found on generated inputs, which are not like yours."
@@ -286,21 +252,14 @@ class VersionDialog(RequestDialog[VersionRequest]):
 
     def _fill(self) -> None:
         draft = self._draft
-        html.p(_described(draft)).classes("il-muted").props('data-testid="version-what"')
+        p("il-muted", _described(draft), name="version-what")
         self._name = ui.input("Name", value=draft.name, on_change=self.changed)
         self._name.props('data-testid="version-name"')
         self._engines = EngineBoxes("Measure against the original on", "on", self._choices, self.changed)
-        cores = machine.usable_cores()
-        with html.div().classes("il-fields-3"):
-            self._time = number("Time (s)", "time", self.changed, draft.plan.time_s, 'hint="For each engine"')
-            self._cores = number("CPU cores", "num-cores", self.changed, cores)
-            self._batch = number("Batch size", "batch-size", self.changed, own_batch_size(self._model))
-        self._sequence = None
-        if has_sequence(self._model):
-            with html.div().classes("il-fields-3"):
-                self._sequence = number(
-                    "Sequence length", "sequence-length", self.changed, props='placeholder="128"'
-                )
+        self._form = OptionForm("optimize", self.changed)
+        with div("il-fields-3"):
+            self._form.number("time", draft.plan.time_s, 'hint="For each engine"')
+            self._form.cell(self._model)
         known = "demo:digits" if self._model.source == "demo:digits" else ""
         hint = f"{HINT} {_GENERATED}" if draft.quantization == "static" else HINT
         self._data = DataField(self._sources, known, hint, self.changed)
@@ -311,13 +270,7 @@ class VersionDialog(RequestDialog[VersionRequest]):
             self._draft,
             name=self._name.value or "",
             engines=self._engines.values,
-            plan=replace(
-                self._draft.plan,
-                time_s=float(self._time.value or 0.0),
-                num_cores=(whole(self._cores.value, "number of cores"),),
-                batch_sizes=(whole(self._batch.value, "batch size"),),
-                sequence_lengths=(whole(self._sequence.value, "sequence length") if self._sequence else None,),
-            ),
+            plan=replace(self._draft.plan, **field_values(PLAN, self._draft.plan, self._form.values())),
             data=self._data.source,
         )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from nicegui import html, ui
+from nicegui import ui
 
 from inferlab.errors import InferlabError
 from inferlab.profiling.diff import LayerDiff
@@ -23,20 +23,20 @@ from inferlab.views.profile_report import diff_columns, layer_columns, theory_co
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.actions import export_address, no_profile, page_actions
-from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, content, loaded
+from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, loaded
 from inferlab.web.components.profile_form import BudgetControl
 from inferlab.web.desk import Desk
-from inferlab.web.faults import on_pages, sentence
 from inferlab.web.live import aged
 from inferlab.web.sections import (
     THEORY,
     Opened,
-    approximated,
     losses,
     measured,
+    named,
     profile_jobs,
     profile_pages,
 )
+from inferlab.web.shell import div, p, tag
 from inferlab.workspace.engines import title
 
 
@@ -45,7 +45,7 @@ def register(desk: Desk) -> None:
 
     async def fill(opened: Opened, entry_id: str) -> None:
         if entry_id == THEORY["performance"]:
-            await _Theory(desk, opened).build()
+            await _show_theory(desk, opened)
             return
         entry = next((profile for profile in measured(opened.profiles) if profile.id == entry_id), None)
         if entry is None:
@@ -71,8 +71,12 @@ class _Measured:
             summary.of_version(self._opened.versions.get(self._entry.model_digest))
             page_actions(self._desk, self._section).button(self._entry)
         await profile_jobs(self._desk, self._opened, self._section, self._entry).refresh()
-        self._losses = _losses(self._opened, self._entry)
-        self._loss_id = _chosen(self._entry, self._losses)
+        # Those of the same model, or version of it, that an estimate can go by.
+        same = [other for other in self._opened.profiles if other.model_digest == self._entry.model_digest]
+        self._losses = named(same, "loss")
+        # Its own where they were measured, else the newest that were, else those of the weights.
+        own = self._entry.id if self._entry.id in self._losses else None
+        self._loss_id = own or next(iter(self._losses), None)
         self._profile = await loaded(self._desk.workspace.profile, self._entry.id, self._measured_losses())
         performance = self._profile.performance
         assert performance is not None
@@ -83,28 +87,29 @@ class _Measured:
             self._layer_charts()
         else:
             shell.banner("warn", "The engine reported no times of layers; only the whole model was timed.")
-        with html.div().classes("il-pair"):
-            self._pruning = self._pruning_chart() if performance.pruned else None
-            roofline = self._roofline() if performance.ceilings else None
+        with div("il-pair"):
+            pruning = PRUNING.get(performance.pruning, "")
+            self._pruning = self._half("Pruning", pruning, "pruning") if performance.pruned else None
+            roofline = self._half("Roofline", words.ROOFLINE, "roofline") if performance.ceilings else None
         self._table = self._layer_table() if performance.layers else None
         self._diff()
         self._how()
         await self._refresh_charts()
         await self._refresh_table()
         if roofline is not None:
-            await roofline.show(lambda: charts.roofline(self._profile))
+            await roofline[1].show(lambda: charts.roofline(self._profile))
 
     def _summary(self) -> None:
         performance = self._profile.performance
         assert performance is not None
         shell.section("Model summary")
         with shell.card("il-summary"):
-            with html.div().classes("il-summary-part"):
+            with div("il-summary-part"):
                 summary.setting(performance)
-            with html.div().classes("il-summary-part"):
+            with div("il-summary-part"):
                 summary.measured(performance)
-            with html.div().classes("il-summary-part"):
-                self._estimated = html.div().classes("il-estimated")
+            with div("il-summary-part"):
+                self._estimated = div("il-estimated")
                 estimates = [one.budget for one in (self._profile.estimate, *self._profile.gains) if one]
                 budget = estimates[0] if estimates else BUDGET
                 self._budget = BudgetControl(self._recompute, budget, self._losses, self._loss_id)
@@ -117,37 +122,23 @@ class _Measured:
 
     def _layer_charts(self) -> None:
         options = {key: text for key, text in charts.summaries(self._profile).items() if key not in FLOPS}
-        choices = {"Summary type": options, "Value display": VALUES}
-        shell.section("Layer summaries", words.fallbacks(self._profile))
-        self._summaries = ChosenChart(
-            "summaries", choices, lambda *given: charts.layer_summaries(self._profile, *given), self._known
-        )
-        shell.section("Layer results")
-        self._results = ChosenChart(
-            "results", choices, lambda *given: charts.layer_results(self._profile, *given), self._known
-        )
+        told = words.fallbacks(self._profile)
+        self._summaries, self._results = _layer_charts(options, self._known, lambda: self._profile, told)
 
-    def _pruning_chart(self) -> tuple[ui.label, Chart]:
-        assert self._profile.performance is not None
-        with html.section().classes("il-pair-part"):
-            with shell.section("Pruning"):
-                told = ui.label().classes("il-muted il-small").props('data-testid="pruning-told"')
+    def _half(self, heading: str, caption: str, name: str) -> tuple[ui.label, Chart]:
+        """A chart beside another, and what its heading says of it."""
+        with tag("section", "il-pair-part"):
+            with shell.section(heading):
+                told = ui.label().classes("il-muted il-small").props(f'data-testid="{name}-told"')
             with shell.card("il-chart-card"):
-                html.p(PRUNING.get(self._profile.performance.pruning, "")).classes("il-caption")
-                return told, Chart("pruning-chart", self._known)
-
-    def _roofline(self) -> Chart:
-        with html.section().classes("il-pair-part"):
-            shell.section("Roofline")
-            with shell.card("il-chart-card"):
-                html.p(words.ROOFLINE).classes("il-caption")
-                return Chart("roofline-chart", self._known)
+                p("il-caption", caption)
+                return told, Chart(f"{name}-chart", self._known)
 
     def _layer_table(self) -> LayerTable:
         shell.section("Layers")
         with shell.card("il-card-flush"):
             table = LayerTable("layer-table")
-            with table, html.a(href=export_address(self._entry.id, "csv"), download=""):
+            with table, tag("a", href=export_address(self._entry.id, "csv"), download=""):
                 ui.button("CSV", icon="download").props('flat dense data-testid="table-csv"')
         return table
 
@@ -158,8 +149,8 @@ class _Measured:
             DiffSection(self._desk, self._entry, others)
 
     def _how(self) -> None:
-        with html.details().classes("il-how"):
-            html.summary("How it was measured")
+        with tag("details", "il-how"):
+            tag("summary", "", "How it was measured")
             shell.facts([(name, text) for name, text in facts(self._profile).items() if text])
 
     async def _recompute(self) -> None:
@@ -185,76 +176,62 @@ class _Measured:
     async def _refresh_table(self) -> None:
         if self._table is not None:
             profile = self._profile
-            self._table.fill(await asyncio.to_thread(lambda: content(layer_columns(profile))))
+            await self._table.show(lambda: layer_columns(profile))
 
 
-def _losses(opened: Opened, entry: Entry) -> dict[str, str]:
-    """The loss profiles of the same model, or version of it, that an estimate can go by."""
-    same = [profile for profile in opened.profiles if profile.model_digest == entry.model_digest]
-    found = {loss.id: f"{loss.brief['loss']['name']} ({aged(loss.created_at)})" for loss in losses(same)}
-    theory = approximated(same)
-    return {**found, theory.id: "Approximated"} if theory else found
+def _layer_charts(
+    options: Mapping[str, str], known: Collection[str], profile: Callable[[], Profile], told: str = ""
+) -> tuple[ChosenChart, ChosenChart]:
+    """The charts of layers by type and one by one, of what a profile has by then."""
+    choices = {"Summary type": options, "Value display": VALUES}
+    shell.section("Layer summaries", told)
+    summaries = ChosenChart("summaries", choices, lambda *given: charts.layer_summaries(profile(), *given), known)
+    shell.section("Layer results")
+    return summaries, ChosenChart(
+        "results", choices, lambda *given: charts.layer_results(profile(), *given), known
+    )
 
 
-def _chosen(entry: Entry, known: dict[str, str]) -> str | None:
-    """The profile's own losses where they were measured, else the newest that were, else those of the weights."""
-    return entry.id if entry.id in known else next(iter(known), None)
+async def _show_theory(desk: Desk, opened: Opened) -> None:
+    """Fill the page of the FLOPS profile."""
+    section = f"/projects/{opened.project.id}/performance"
+    shell.titled("FLOPS profile", "in theory, from the architecture alone; a multiply-add counts as two")
+    await profile_jobs(desk, opened, section).refresh()
+    try:
+        found = await loaded(desk.workspace.theory, opened.project.id)
+    except InferlabError as error:
+        shell.empty("No FLOPS profile", str(error))
+        return
+    if found.flops is None:
+        shell.empty("No FLOPS profile", "\n".join(found.problems) or "Nothing of this model could be counted.")
+        return
+    profile, flops = replace(found, performance=None, estimate=None), found.flops
+    _show_flops(flops)
+    if not flops.layers:
+        return
+    drawn = _layer_charts(FLOPS, charts.of(profile, "flops"), lambda: profile)
+    shell.section("Nodes")
+    with shell.card("il-card-flush"):
+        table = LayerTable("layer-table", "nodes", "id, weight")
+    for chart in drawn:
+        await chart.refresh()
+    await table.show(lambda: theory_columns(flops))
 
 
-class _Theory:
-    """The page of the FLOPS profile."""
-
-    def __init__(self, desk: Desk, opened: Opened) -> None:
-        self._desk, self._opened = desk, opened
-
-    async def build(self) -> None:
-        """Fill the page."""
-        section = f"/projects/{self._opened.project.id}/performance"
-        shell.titled("FLOPS profile", "in theory, from the architecture alone; a multiply-add counts as two")
-        await profile_jobs(self._desk, self._opened, section).refresh()
-        try:
-            found = await loaded(self._desk.workspace.theory, self._opened.project.id)
-        except InferlabError as error:
-            shell.empty("No FLOPS profile", sentence(error))
-            return
-        if found.flops is None:
-            told = "\n".join(map(on_pages, found.problems)) or "Nothing of this model could be counted."
-            shell.empty("No FLOPS profile", told)
-            return
-        profile, flops = replace(found, performance=None, estimate=None), found.flops
-        self._summary(flops)
-        if not flops.layers:
-            return
-        known = charts.of(profile, "flops")
-        shown = []
-        for heading, name, draw in (
-            ("Layer summaries", "summaries", charts.layer_summaries),
-            ("Layer results", "results", charts.layer_results),
-        ):
-            shell.section(heading)
-            choices = {"Summary type": FLOPS, "Value display": VALUES}
-            shown.append(ChosenChart(name, choices, lambda *given, draw=draw: draw(profile, *given), known))
-        shell.section("Nodes")
-        with shell.card("il-card-flush"):
-            table = LayerTable("layer-table", "nodes", "id, weight")
-        for one in shown:
-            await one.refresh()
-        table.fill(await asyncio.to_thread(lambda: content(theory_columns(flops))))
-
-    def _summary(self, flops: FlopsProfile) -> None:
-        shell.section("Model summary", f"batch {flops.batch_size}")
-        with shell.card(), shell.stats():
-            by_type = ", ".join(f"{scaled(one.flops, 'FLOP')} in {name}" for name, one in flops.by_dtype.items())
-            shell.stat("FLOPs", scaled(flops.flops, "FLOP"), by_type, "flops")
-            shell.stat("Multiply-adds", scaled(flops.macs, "MAC"), "", "macs")
-            shell.stat("Parameters", scaled(flops.params), size(flops.weight_bytes), "params")
-            shell.stat("Activations", size(flops.activation_bytes), "read and written", "activations")
-            intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
-            shell.stat("Intensity", intensity, "FLOPs per byte", "intensity")
-            summary.input_shapes(flops.shapes)
-        if flops.uncounted:
-            told = [f"Not counted: {one.count} × {one.type}: {one.reason}." for one in flops.uncounted]
-            shell.banner("warn", "\n".join(told)).props('data-testid="uncounted"')
+def _show_flops(flops: FlopsProfile) -> None:
+    shell.section("Model summary", f"batch {flops.batch_size}")
+    with shell.card(), shell.stats():
+        by_type = ", ".join(f"{scaled(part.flops, 'FLOP')} in {name}" for name, part in flops.by_dtype.items())
+        shell.stat("FLOPs", scaled(flops.flops, "FLOP"), by_type, "flops")
+        shell.stat("Multiply-adds", scaled(flops.macs, "MAC"), "", "macs")
+        shell.stat("Parameters", scaled(flops.params), size(flops.weight_bytes), "params")
+        shell.stat("Activations", size(flops.activation_bytes), "read and written", "activations")
+        intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
+        shell.stat("Intensity", intensity, "FLOPs per byte", "intensity")
+        summary.input_shapes(flops.shapes)
+    if flops.uncounted:
+        told = [f"Not counted: {part.count} × {part.type}: {part.reason}." for part in flops.uncounted]
+        shell.banner("warn", "\n".join(told), "uncounted")
 
 
 _NOTE = "Profiles are not measured interleaved, so a change of the machine between them counts too."
@@ -273,14 +250,14 @@ class DiffSection:
     def __init__(self, desk: Desk, entry: Entry, others: Sequence[Entry]) -> None:
         self._workspace, self._entry = desk.workspace, entry
         with shell.card("il-chart-card"):
-            with html.div().classes("il-chosen"):
+            with div("il-chosen"):
                 options = {other.id: _profile_line(other) for other in others}
                 self._select = ui.select(options, label="Compare with", clearable=True).classes("il-wide-select")
                 self._select.props('data-testid="diff-with"').on_value_change(self._show)
             self._told = ui.label(
                 "Choose another performance profile: layers that cover the same nodes are shown side by side."
             ).classes("il-caption")
-            with html.div() as self._found:
+            with div() as self._found:
                 self._verdict = ui.label().classes("il-verdict").props('data-testid="diff-verdict"')
                 self._chart = Chart("diff-chart")
                 self._table = LayerTable("diff-table", "rows", "id")
@@ -293,16 +270,12 @@ class DiffSection:
         if not other:
             return
         self._verdict.set_text("Comparing…")
-        diff, rows = await asyncio.to_thread(self._read, other)
+        diff = await asyncio.to_thread(self._workspace.layer_diff, self._entry.id, other)
         if other != self._select.value:
             return
         self._verdict.set_text(_verdict(diff))
         await self._chart.show(lambda: layer_diff(diff))
-        self._table.fill(rows)
-
-    def _read(self, other: str) -> tuple[LayerDiff, str]:
-        diff = self._workspace.layer_diff(self._entry.id, other)
-        return diff, content(diff_columns(diff))
+        await self._table.show(lambda: diff_columns(diff))
 
 
 def _verdict(diff: LayerDiff) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nicegui import html, ui
-from nicegui.element import Element
+from nicegui import ui
 from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
@@ -16,8 +15,8 @@ from inferlab.web import shell
 from inferlab.web.components import models
 from inferlab.web.components.forms import Foot, dialog, shapes_field
 from inferlab.web.desk import Desk
-from inferlab.web.faults import sentence
 from inferlab.web.sections import newest_profile, project_page
+from inferlab.web.shell import div, p, tag
 from inferlab.workspace.entries import NOUNS
 
 
@@ -35,7 +34,7 @@ def register(desk: Desk) -> None:
     async def settings(project_id: str) -> None:
         async with project_page(desk, project_id, "settings") as opened:
             shell.titled("Settings")
-            with html.div().classes("il-columns"):
+            with div("il-columns"):
                 _Naming(desk, opened.project)
                 _facts(opened.project)
             _deletion(desk, opened.project)
@@ -55,7 +54,7 @@ class _Naming:
             self._shapes = None
             if not project.only_generates:
                 self._shapes = shapes_field(project.model, project.input_shapes, self._forget_problem)
-            self._problem: Element = html.div()
+            self._problem = div()
             ui.button("Save", on_click=self._save).props('data-testid="save"')
 
     def _forget_problem(self) -> None:
@@ -69,7 +68,7 @@ class _Naming:
             await asyncio.to_thread(self._desk.workspace.change_project, self._id, *values)
         except InferlabError as error:
             with self._problem:
-                shell.banner("warn", sentence(error)).props('data-testid="problem"')
+                shell.banner("warn", str(error), "problem")
             return
         await self._desk.watch.refresh()
         # The name stands in the frame too.
@@ -78,7 +77,7 @@ class _Naming:
 
 def _facts(project: Project) -> None:
     model = project.model
-    with shell.card(), html.div().props('data-testid="facts"').classes("il-column"):
+    with shell.card(), div("il-column", name="facts"):
         shell.section("Model")
         shell.facts(
             (
@@ -92,7 +91,7 @@ def _facts(project: Project) -> None:
 def _deletion(desk: Desk, project: Project) -> None:
     with shell.card("il-danger"):
         shell.section("Delete the project")
-        html.p("Removes it with everything that was measured in it. This cannot be undone.").classes("il-muted")
+        p("il-muted", "Removes it with everything that was measured in it. This cannot be undone.")
         button = ui.button("Delete project", color="negative", on_click=lambda: _ask(desk, project))
         button.props('outline data-testid="delete"')
 
@@ -108,14 +107,14 @@ async def _ask(desk: Desk, project: Project) -> None:
         ui.navigate.to("/")
 
     with dialog(f"Delete '{project.name}'?") as opened:
-        html.div("This is removed, and cannot be brought back:")
-        with html.ul().classes("il-bullets"):
+        div("", "This is removed, and cannot be brought back:")
+        with tag("ul", "il-bullets"):
             for kind, entries in counts.items():
-                html.li(plural(entries, NOUNS.get(kind, kind).lower()))
+                tag("li", "", plural(entries, NOUNS.get(kind, kind).lower()))
             if uploaded:
-                html.li(f"the uploaded model, {size(project.model.size_bytes)}")
-            html.li("the project, and its jobs in the queue")
-        html.p("What was measured on the command line without this project stays.").classes("il-muted")
+                tag("li", "", f"the uploaded model, {size(project.model.size_bytes)}")
+            tag("li", "", "the project, and its jobs in the queue")
+        p("il-muted", "What was measured on the command line without this project stays.")
         typed = ui.input(f"Type the project's name to confirm: {project.name}").props('data-testid="confirm-name"')
         foot = Foot(opened, "Delete", "confirm-delete", delete, color="negative")
         foot.needs(typed, lambda text: (text or "").strip() == project.name)

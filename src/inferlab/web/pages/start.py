@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlencode
 
-from nicegui import html, ui
-from nicegui.element import Element
+from nicegui import ui
 
 from inferlab import machine
 from inferlab.errors import InferlabError
@@ -24,6 +23,7 @@ from inferlab.web.components.actions import TROUBLED, JobActions, JobPanel, JobP
 from inferlab.web.components.forms import Foot, dialog
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
+from inferlab.web.shell import div, p, refilled, span, tag
 from inferlab.workspace import requests
 from inferlab.workspace.engines import can_install, licence_of, title
 from inferlab.workspace.requests import InstallRequest
@@ -42,16 +42,14 @@ class ProjectTable:
     def __init__(self) -> None:
         self._lines: Sequence[ProjectLine] = ()
         self._limit = _PAGE
-        # What is painted; None before anything is.
-        self._rows: list[tuple[ProjectLine, str]] | None = None
         self._search = ui.input(placeholder="Search projects", on_change=lambda: self._paint())
         self._search.props('clearable aria-label="Search projects" data-testid="search-projects"').classes(
             "il-search"
         )
         with self._search.add_slot("prepend"):
             ui.icon("search")
-        with html.div().classes("il-card il-card-flush"):
-            self._box: Element = html.div()
+        with div("il-card il-card-flush"):
+            self._part = shell.Part()
             # It is never painted again: a click on a button that was just replaced would be lost.
             self._more = ui.button(on_click=self._show_more).props('flat data-testid="more-projects"')
             self._more.classes("il-more")
@@ -68,20 +66,15 @@ class ProjectTable:
         self._more.set_visibility(hidden > 0)
         self._more.set_text(f"Show {min(_PAGE, hidden)} more of {len(fitting)}")
         rows = [(line, aged(line.active_at)) for line in fitting[: self._limit]]
-        if rows == self._rows:
-            return
-        self._rows = rows
-        self._box.clear()
-        with self._box:
-            if not fitting:
-                html.div("No project matches this search.").classes("il-muted il-no-rows")
-                return
-            with (
-                html.div().classes("il-scroll"),
-                shell.table(_HEADS, ("Size", "Parameters"), "il-projects"),
-            ):
-                for line, changed in rows:
-                    _row(line, changed)
+        self._part.show(rows, lambda: self._draw(rows))
+
+    @staticmethod
+    def _draw(rows: Sequence[tuple[ProjectLine, str]]) -> None:
+        if rows:
+            with div("il-scroll"):
+                shell.table(_HEADS, (_row(*row) for row in rows), ("Size", "Parameters"), "il-projects")
+        else:
+            div("il-muted il-no-rows", "No project matches this search.")
 
     def _show_more(self) -> None:
         self._limit += _PAGE
@@ -108,35 +101,31 @@ def best(cell: CellEntry | None, digest: str = "") -> tuple[str, str]:
     return history.best([cell]), ", ".join(where)
 
 
-def _cell(label: str, text: str = "") -> Element:
-    """A cell that says its column itself where there is no room for one."""
-    cell: Element = html.td(text).props(f'data-label="{label}"')
-    return cell
-
-
-def _row(line: ProjectLine, changed: str) -> None:
+def _row(line: ProjectLine, changed: str) -> shell.Row:
     project, model = line.project, line.project.model
     reached, where = best(line.best, model.digest)
     if not reached and line.tpot_ms is not None:
         reached, where = f"TPOT {duration(line.tpot_ms / 1e3)}", "per output token"
-    with html.tr().props(f'data-testid="project-{project.id}"'):
-        with html.td().classes("il-project-name"):
-            html.a(project.name, href=f"/projects/{project.id}").classes("il-row-link")
-            if project.description:
-                html.div(project.description).classes("il-muted il-small il-cut").props["title"] = (
-                    project.description
-                )
-        with _cell("Model").classes("il-project-model"):
-            html.div(models.source(model)).classes("il-cut").props["title"] = model.source
-            html.div(f"{models.kind(model)}, {model.precision}").classes("il-muted il-small")
-        _cell("Size", size(model.size_bytes)).classes("il-right")
-        _cell("Parameters", models.parameters(model)).classes("il-right")
-        with _cell("Best result"):
-            html.div(reached or "no benchmark yet").classes("" if reached else "il-muted")
-            if where:
-                html.div(where).classes("il-muted il-small")
-        _cell("Measured", f"{plural(line.benchmarks, 'benchmark')}, {plural(line.profiles, 'profile')}")
-        _cell("Last change", changed).classes("il-nowrap").props["title"] = f"{line.active_at.astimezone():%c}"
+
+    def name() -> None:
+        tag("a", "il-row-link", project.name, href=f"/projects/{project.id}")
+        if project.description:
+            div("il-muted il-small il-cut", project.description, title=project.description)
+
+    def named_model() -> None:
+        div("il-cut", models.source(model), title=model.source)
+        div("il-muted il-small", f"{models.kind(model)}, {model.precision}")
+
+    cells: tuple[shell.Cell, ...] = (
+        name,
+        named_model,
+        size(model.size_bytes),
+        models.parameters(model),
+        (reached, where) if reached else lambda: span("il-muted", "no benchmark yet"),
+        f"{plural(line.benchmarks, 'benchmark')}, {plural(line.profiles, 'profile')}",
+        lambda: span("il-nowrap", changed, title=f"{line.active_at.astimezone():%c}"),
+    )
+    return shell.Row(cells, name=f"project-{project.id}")
 
 
 # What a first look at inferlab may begin with: small and large, an image and a text, and one that is trained.
@@ -187,19 +176,19 @@ class _Start:
         self._desk, self._lists = desk, lists
         with shell.titled("Projects"):
             ui.button("New project", icon="add").props('href="/new" data-testid="new-project"')
-        self._empty: Element = html.div()
+        self._empty = div()
         with self._empty:
             _offer_demos()
-        self._projects: Element = html.div().classes("il-column")
+        self._projects = div("il-column")
         with self._projects:
             self._table = ProjectTable()
-        self._unfiled: Element = html.div().classes("il-column")
-        self._queue: Element = html.div().classes("il-column")
+        self._unfiled = div("il-column")
+        self._queue = div("il-column")
         with self._queue:
             shell.section("Queue", "one measurement at a time")
             with shell.card("il-card-flush"):
                 self._jobs = JobPanel(desk, self._reload)
-        with html.div().classes("il-columns"):
+        with div("il-columns"):
             _system(desk.workspace)
             _engines(desk)
         self._show(desk.watch.snapshot)
@@ -222,8 +211,7 @@ class _Start:
         if lists.projects:
             self._table.show(lists.projects)
         self._unfiled.set_visibility(bool(lists.unfiled))
-        self._unfiled.clear()
-        with self._unfiled:
+        with refilled(self._unfiled):
             _offer_unfiled(lists.unfiled)
         self._show_jobs(now)
 
@@ -247,9 +235,9 @@ def _offer_unfiled(models: Sequence[tuple[str, int]]) -> None:
     shell.section("Measured on the command line without a project")
     with shell.card("il-card-flush il-list"):
         for source, entries in models:
-            with html.div().classes("il-list-row"):
-                html.span(source).classes("il-cut").props["title"] = source
-                html.span(plural(entries, "benchmark")).classes("il-muted il-small il-grow")
+            with div("il-list-row"):
+                span("il-cut", source).props["title"] = source
+                span("il-muted il-small il-grow", plural(entries, "benchmark"))
                 button = ui.button("Make a project from it").props("flat dense")
                 # Foreign text, which may have quotes in it.
                 button.props["href"] = _new(source)
@@ -262,7 +250,7 @@ def _system(workspace: Workspace) -> None:
     quota = "" if seen.cpu_quota is None else f", of which a quota allows {seen.cpu_quota:g}"
     nodes = "" if seen.numa_nodes < 2 else f", {seen.numa_nodes} NUMA nodes"
     folders = "\n".join(map(str, workspace.sources.folders))
-    with shell.card(), html.div().classes("il-column").props('data-testid="system"'):
+    with shell.card(), div("il-column", name="system"):
         shell.section("This machine", seen.node)
         shell.facts(
             (
@@ -279,9 +267,9 @@ def _system(workspace: Workspace) -> None:
 
 
 def _engines(desk: Desk) -> None:
-    with shell.card(), html.div().props('data-testid="engines"'):
+    with shell.card(), div(name="engines"):
         with shell.section("Engines"):
-            html.span().classes("il-grow")
+            span("il-grow")
             again = ui.button(icon="refresh").props('flat dense round aria-label="Check again"')
             again.tooltip("Check again which engines are available")
         engines = EngineList(desk)
@@ -303,13 +291,12 @@ class EngineList:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._box: Element = html.div().classes("il-engines")
+        self._part = shell.Part("il-engines")
         self._engines: tuple[EngineInfo, ...] | None = None
-        self._key: object = None
         self._jobs = JobActions(desk, lambda: self._show(desk.watch.snapshot))
         self._bars: dict[str, JobProgress] = {}
-        with self._box:
-            html.div("Checking which engines are available…").classes("il-muted")
+        with self._part.box:
+            div("il-muted", "Checking which engines are available…")
         ui.timer(0.0, self._look, once=True)
         follow(desk, self._changed)
 
@@ -333,31 +320,33 @@ class EngineList:
             return
         jobs = _installing(now.jobs)
         key = (self._engines, {name: (job.id, job.status, job.cancel) for name, job in jobs.items()})
-        if key != self._key:
-            self._key, self._bars = key, {}
-            self._box.clear()
-            with self._box:
-                for engine in self._engines:
-                    if engine.name not in _UNSHOWN:
-                        self._row(engine, jobs.get(engine.name))
+        self._part.show(key, lambda: self._draw(jobs))
         for name, bar in self._bars.items():
-            bar.show(jobs[name], [job.id for job in now.jobs].index(jobs[name].id))
+            bar.show(jobs[name])
+
+    def _draw(self, jobs: Mapping[str, QueuedJob]) -> None:
+        self._bars = {}
+        for engine in self._engines or ():
+            if engine.name not in _UNSHOWN:
+                self._row(engine, jobs.get(engine.name))
 
     def _row(self, engine: EngineInfo, job: QueuedJob | None) -> None:
         words, look = _FOREIGN if _is_foreign(engine) else _STATES[engine.state]
-        with html.div().classes("il-engine").props(f'data-testid="engine-row-{engine.name}"'):
-            with html.div().classes("il-engine-head"):
-                html.span(title(engine.name)).classes("il-strong")
-                html.span(engine.version).classes("il-muted il-number")
-                html.span().classes("il-grow")
+        with div("il-engine", name=f"engine-row-{engine.name}"):
+            with div("il-engine-head"):
+                span("il-strong", title(engine.name))
+                span("il-muted il-number", engine.version)
+                span("il-grow")
                 if job is None and can_install(engine):
                     install = ui.button("Install", on_click=lambda: self._ask(engine.name)).props("outline dense")
                     install.props(f'data-testid="install-{engine.name}"')
                 shell.chip("installing" if job else words, "info" if job else look)
             if job is not None:
-                with html.div().classes("il-job"):
+                with div("il-job"):
                     cancel = partial(self._jobs.cancel, job.id)
-                    self._bars[engine.name] = JobProgress(cancel=cancel, mark=f"-install-{engine.name}")
+                    self._bars[engine.name] = JobProgress(
+                        self._desk, cancel=cancel, mark=f"-install-{engine.name}"
+                    )
             elif engine.state != "ready":
                 _reason(engine)
 
@@ -370,13 +359,14 @@ class EngineList:
             self._show(await self._desk.watch.refresh())
 
         with dialog(f"Install {title(name)}") as opened:
-            html.p(
+            p(
+                "",
                 f"It gets an environment of its own, of about {size(licence.size_bytes)}, from the Python Package "
-                "Index. That is downloaded now."
+                "Index. That is downloaded now.",
             )
-            with html.div().classes("il-licence").props('data-testid="licence"'):
-                html.div(licence.name).classes("il-strong")
-                html.p(licence.summary)
+            with div("il-licence", name="licence"):
+                div("il-strong", licence.name)
+                p("", licence.summary)
             agree = ui.checkbox("I agree to this licence").props('data-testid="agree"')
             Foot(opened, "Install", "install", agreed).needs(agree)
 
@@ -388,7 +378,7 @@ def _is_foreign(engine: EngineInfo) -> bool:
 
 def _reason(engine: EngineInfo) -> None:
     if engine.state == "broken" or _is_foreign(engine):
-        html.div(engine.problem[:1].upper() + engine.problem[1:]).classes("il-muted il-small")
+        div("il-muted il-small", engine.problem[:1].upper() + engine.problem[1:])
     if engine.remedy and not can_install(engine):
         shell.command_line(engine.remedy, f"copy-{engine.name}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from nicegui import html, ui
+from nicegui import ui
 from nicegui.element import Element
 
 from inferlab.errors import BadInput
@@ -16,9 +16,9 @@ from inferlab.views import trend as view
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart, loaded
 from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.faults import sentence
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened, only_generates, project_page
+from inferlab.web.shell import div, refilled
 
 _METRICS: dict[SeriesMetric, str] = {"time": "Time", "memory": "Peak memory"}
 _ACROSS: dict[str, str] = {
@@ -57,7 +57,7 @@ class _Trends:
     async def build(self) -> None:
         """Fill the page."""
         shell.titled("Trends")
-        self._body: Element = html.div().classes("il-column")
+        self._body = div("il-column")
         await loaded(self._read, "time", "")
         self._show("time", "")
         follow(self._desk, self._changed)
@@ -70,18 +70,16 @@ class _Trends:
         try:
             self._found = find_series(self._desk.workspace.store, request)
         except BadInput as error:
-            self._found, self._problem = None, sentence(error)
+            self._found, self._problem = None, str(error)
 
     def _show(self, metric: SeriesMetric, across: str, kept: Series | None = None) -> None:
         """Put the selectors into the page, and the series that was shown before, else the longest."""
-        self._body.clear()
-        with self._body:
+        with refilled(self._body):
             if not self._problem and (self._found is None or not self._found.series):
-                with html.div().props('data-testid="no-trends"'):
-                    shell.empty(*_EMPTY)
+                shell.empty(*_EMPTY, "no-trends")
                 return
             with shell.card("il-chart-card"):
-                with html.div().classes("il-chosen"):
+                with div("il-chosen"):
                     series = self._found.series if self._found else ()
                     # The longest says most.
                     shown = max(range(len(series)), key=lambda index: len(series[index].points), default=None)
@@ -96,11 +94,9 @@ class _Trends:
                 self._metric.on_value_change(self._choose)
                 self._across.on_value_change(self._choose)
                 self._chart = Chart("trend-chart")
-                self._notes: Element = html.div().props('data-testid="trend-notes"')
-            self._table: Element = (
-                html.div()
-                .classes("il-scroll")
-                .props('data-testid="trend-table" tabindex=0 role=region aria-label="Segments"')
+                self._notes = div(name="trend-notes")
+            self._table: Element = div("il-scroll", name="trend-table").props(
+                'tabindex=0 role=region aria-label="Segments"'
             )
         with self._body:
             # Not where the selector was whose event led here: it is gone.

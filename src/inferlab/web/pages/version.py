@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from nicegui import html, ui
+from nicegui import ui
 
 from inferlab.codec import plain
 from inferlab.errors import InferlabError
@@ -19,12 +19,13 @@ from inferlab.views.text import output_check
 from inferlab.web import shell
 from inferlab.web.components import benchmark_dialog, models
 from inferlab.web.components.actions import page_actions
-from inferlab.web.components.charts import LayerTable, content, loaded
+from inferlab.web.components.charts import LayerTable, loaded
 from inferlab.web.components.forms import EngineSelect
 from inferlab.web.components.profile_summary import moment
 from inferlab.web.desk import Desk
 from inferlab.web.live import follow
 from inferlab.web.sections import Opened
+from inferlab.web.shell import div, p, span, tag
 from inferlab.workspace.engines import TITLES, title
 from inferlab.workspace.entries import code_sample, recipe
 from inferlab.workspace.versions import Version, is_ours, read_basis
@@ -54,7 +55,7 @@ class VersionPage:
         shell.section("Measured against the original", "interleaved, in fresh processes")
         self._measured(optimization)
         ExportCard(self._desk, version, optimization)
-        self._layers(optimization)
+        await self._layers(optimization)
         # It grows from engine to engine while it is measured, and may be removed in another tab.
         follow(self._desk, lambda before, now: self._look(version))
 
@@ -78,71 +79,70 @@ class VersionPage:
         ]
         for comparison in wrong:
             told = f"Wrong outputs on {title(comparison.engine)}: {output_check(comparison.output_check)}"
-            shell.banner("wrong", told).props('data-testid="wrong-outputs"')
+            shell.banner("wrong", told, "wrong-outputs")
         if version.trouble:
-            shell.banner("wrong", version.trouble).props('data-testid="trouble"')
-        if notes := words.notes(optimization):
-            shell.findings([_sentence(note) for note in notes], "notes")
+            shell.banner("wrong", version.trouble, "trouble")
+        shell.findings(map(_sentence, words.notes(optimization)), "notes")
 
     @staticmethod
     def _summary(optimization: Optimization, predicted: float | None) -> None:
         before, after = optimization.model, optimization.optimized
         shell.section("Model summary")
         with shell.card("il-summary"):
-            with html.div().classes("il-summary-part"), shell.stats("il-summary-facts"):
+            with div("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Recipe", _sentence(words.recipe(optimization.recipe)), "recipe-told").classes(
                     "il-whole-row"
                 )
                 shell.fact("Made from", models.source(before), "made-of")
                 shell.fact("Precision", models.precision(after), "precision")
-            with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
+            with div("il-summary-part"), shell.stats("il-summary-numbers"):
                 shell.stat("Size", size(after.size_bytes), f"original {size(before.size_bytes)}", "size")
                 known = "" if before.parameters is None else f"original {scaled(before.parameters)}"
                 shell.stat("Parameters", models.parameters(after), known, "parameters")
                 shell.stat("Zeros", models.zeros(after), f"original {models.zeros(before)}", "zeros")
-            with html.div().classes("il-summary-part"), shell.stats("il-summary-numbers"):
+            with div("il-summary-part"), shell.stats("il-summary-numbers"):
                 _fidelity(optimization, predicted)
 
     def _measured(self, optimization: Optimization) -> None:
         with shell.card("il-card-flush il-scroll"):
             if not optimization.measured:
-                html.p("It was not measured on any engine.").classes("il-version-none il-muted")
+                p("il-version-none il-muted", "It was not measured on any engine.")
                 return
-            with shell.table(_HEADS, _NUMBERS, name="measured"):
-                for comparison in optimization.measured:
-                    self._row(comparison)
+            shell.table(_HEADS, map(self._row, optimization.measured), _NUMBERS, name="measured")
 
-    def _row(self, comparison: Measured) -> None:
-        ends = comparison.speedup_interval
-        with html.tr().props(f'data-testid="measured-{comparison.engine}"'):
-            with html.td():
-                html.div(
-                    f"{title(comparison.engine)} {comparison.versions.get(comparison.engine, '')}".rstrip()
-                ).classes("il-strong")
-                html.div(f"cores {comparison.num_cores}, batch {comparison.batch_size}").classes(
-                    "il-muted il-small"
-                )
-            for text in (decimal(comparison.original_ms, 3), decimal(comparison.ms, 3)):
-                html.td(text).classes("il-right")
-            html.td(f"{comparison.speedup:.2f} ×").classes("il-right il-strong")
-            html.td(between_at(ends, comparison.level)).classes("il-right")
-            with html.td():
-                shell.verdict(comparison.verdict)
-            known = comparison.predicted_speedup
-            html.td("–" if known is None else f"{known:.2f} ×").classes("il-right")
-            error = comparison.predicted_error
-            html.td("–" if error is None else f"{100 * error:+.3g} %").classes("il-right")
-            with html.td():
-                if comparison.entry_id:
-                    html.a("Card", href=f"/projects/{self._opened.project.id}/benchmarks")
+    def _row(self, comparison: Measured) -> shell.Row:
+        known, error = comparison.predicted_speedup, comparison.predicted_error
 
-    def _layers(self, optimization: Optimization) -> None:
+        def engine() -> None:
+            release = comparison.versions.get(comparison.engine, "")
+            div("il-strong", f"{title(comparison.engine)} {release}".rstrip())
+            div("il-muted il-small", f"cores {comparison.num_cores}, batch {comparison.batch_size}")
+
+        def card() -> None:
+            if comparison.entry_id:
+                tag("a", "", "Card", href=f"/projects/{self._opened.project.id}/benchmarks")
+
+        cells: tuple[shell.Cell, ...] = (
+            engine,
+            decimal(comparison.original_ms, 3),
+            decimal(comparison.ms, 3),
+            lambda: span("il-strong", f"{comparison.speedup:.2f} ×"),
+            between_at(comparison.speedup_interval, comparison.level),
+            lambda: shell.verdict(comparison.verdict),
+            "–" if known is None else f"{known:.2f} ×",
+            "–" if error is None else f"{100 * error:+.3g} %",
+            card,
+        )
+        return shell.Row(cells, name=f"measured-{comparison.engine}")
+
+    async def _layers(self, optimization: Optimization) -> None:
         changed = [layer for layer in optimization.layers if layer.wanted is not None or layer.precision != "FP32"]
         shell.section("Layers", f"{plural(len(changed), 'layer')} changed")
         if not optimization.layers:
             return
         with shell.card("il-card-flush"):
-            LayerTable("layer-table", "layers", "id, weight").fill(content(_columns(optimization.layers)))
+            table = LayerTable("layer-table", "layers", "id, weight")
+        await table.show(lambda: _columns(optimization.layers))
 
     # What can be done.
 
@@ -237,17 +237,17 @@ class ExportCard:
         self._desk, self._version, self._model = desk, version, optimization.optimized
         shell.section("Export")
         with shell.card("il-version-export"):
-            with html.div().classes("il-row"):
+            with div("il-row"):
                 self._download()
                 self._tabs = ui.toggle({"recipe": "Recipe", "code": "Code"}, value="recipe", on_change=self._show)
                 self._tabs.props('no-caps dense unelevated data-testid="export-tabs"')
                 self._engine = EngineSelect().props('data-testid="code-engine"').classes("il-version-engine")
                 self._engine.on_value_change(self._show)
-                with html.div().classes("il-title-actions"):
+                with div("il-title-actions"):
                     copy = ui.button("Copy", icon="content_copy").props('flat dense data-testid="copy-text"')
                     copy.on("click", js_handler=shell.copy_handler(_SHOWN))
                     # A link: browsers save programs only when a user clicks on one.
-                    with html.a(download="") as self._link:
+                    with tag("a", download="") as self._link:
                         ui.button("Save", icon="download").props('flat dense data-testid="save-text"')
             self._code = ui.label().classes("il-version-code").props('data-testid="export-text"')
         ui.timer(0.0, self._begin, once=True)
@@ -255,13 +255,13 @@ class ExportCard:
     def _download(self) -> None:
         there = self._version.file == "there"
         text = f"Model ({size(self._model.size_bytes)})"
-        with html.a(href=f"/api/v1/versions/{self._version.id}/model", download="") as link:
+        with tag("a", href=f"/api/v1/versions/{self._version.id}/model", download="") as link:
             button = ui.button(text, icon="download").props('data-testid="download-model"')
         button.set_enabled(there)
         if not there:
             link.props(remove="href")
         if not is_ours(self._version.path):
-            html.span(f"Made on the command line: {self._version.path}").classes("il-muted il-small il-break")
+            span("il-muted il-small il-break", f"Made on the command line: {self._version.path}")
 
     async def _begin(self) -> None:
         engines = self._desk.workspace.engines
