@@ -21,45 +21,13 @@ from inferlab.web.security import DEFAULT_PORT, Guard, Settings, is_loopback
 
 STATIC = Path(__file__).parent / "static"
 
-# Loads the page again, unless the user is already on the way to another: reloading would call them back.
-_RELOAD = """<script>
-(() => {
-  let leaving = false;
-  // A download looks like leaving, and is over soon.
-  window.addEventListener("beforeunload", () => { leaving = true; setTimeout(() => { leaving = false; }, 3000); });
-  window.inferlabReload = () => { if (!leaving) location.reload(); };
-})();
-</script>"""
-
-# In the head, before anything is painted: a dark page must not flash white. Only a choice that differs from what
-# the browser prefers is remembered, so that choosing the same again is following it again.
-_DARK = """<script>
-(() => {
-  const key = "inferlab-dark", query = matchMedia("(prefers-color-scheme: dark)");
-  const stored = () => { try { return localStorage.getItem(key); } catch { return null; } };
-  const store = (dark) => {
-    try { dark === query.matches ? localStorage.removeItem(key) : localStorage.setItem(key, dark); } catch {}
-  };
-  const show = () => {
-    const chosen = stored(), dark = chosen === null ? query.matches : chosen === "true";
-    document.documentElement.classList.toggle("il-dark", dark);
-    if (window.Quasar) setDark(dark);
-  };
-  window.inferlabTheme = {
-    show, toggle: () => { store(!document.documentElement.classList.contains("il-dark")); show(); },
-  };
-  query.addEventListener("change", show);
-  window.addEventListener("storage", (event) => { if (event.key === key) show(); });
-  show();
-})();
-</script>"""
-
 
 def install() -> None:
     """Give all pages of this process the style sheet, the colours and the usual shape of their controls."""
     from nicegui import app, ui
 
-    ui.add_head_html(f'{_DARK}\n{_RELOAD}\n<link rel="stylesheet" href="{address("inferlab.css")}">', shared=True)
+    styles = f'<link rel="stylesheet" href="{address("inferlab.css")}">'
+    ui.add_head_html(f'<script src="{address("page.js")}"></script>\n{styles}', shared=True)
     # Also for dialogs that come later: a script that is added to a page which is shown already does not run.
     ui.add_head_html(f'<script defer src="{address("upload.js")}"></script>', shared=True)
     app.config.vue_config_script += "inferlabTheme.show();\n"

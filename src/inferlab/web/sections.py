@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -143,43 +144,29 @@ def _read(desk: Desk, project_id: str) -> _Listed:
 
 def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, ...]:
     base = f"/projects/{project.id}"
-    profiles, names = listed.profiles, listed.names
-    versions = [
+    benchmarks = Section("Benchmarks", "leaderboard", f"{base}/benchmarks")
+    settings = Section("Settings", "settings", f"{base}/settings")
+    if project.only_generates:
+        return benchmarks, settings
+    profiles = [
+        Section(
+            f"{part.capitalize()} profiles",
+            icon,
+            f"{base}/{part}",
+            (*_items(known, part, base, listed.names), Item(theory, f"{base}/{part}/{THEORY[part]}")),
+            partial(open_profile, desk, project, part),
+        )
+        for part, icon, known, theory in (
+            ("performance", "speed", measured(listed.profiles), "FLOPS"),
+            ("loss", "trending_down", losses(listed.profiles), "Approximated"),
+        )
+    ]
+    versions = tuple(
         Item(version.brief["name"], f"{base}/optimization/{version.id}", aged(version.created_at))
         for version in listed.versions
-    ]
-    common = (
-        Section("Benchmarks", "leaderboard", f"{base}/benchmarks"),
-        Section("Settings", "settings", f"{base}/settings"),
     )
-    if project.only_generates:
-        return common
-    return (
-        Section(
-            "Performance profiles",
-            "speed",
-            f"{base}/performance",
-            (
-                *_items(measured(profiles), "performance", base, names),
-                Item("FLOPS", f"{base}/performance/{THEORY['performance']}"),
-            ),
-            lambda: open_profile(desk, project, "performance"),
-        ),
-        Section(
-            "Loss profiles",
-            "trending_down",
-            f"{base}/loss",
-            (
-                *_items(losses(profiles), "loss", base, names),
-                Item("Approximated", f"{base}/loss/{THEORY['loss']}"),
-            ),
-            lambda: open_profile(desk, project, "loss"),
-        ),
-        Section("Optimization", "tune", f"{base}/optimization", tuple(versions)),
-        common[0],
-        Section("Trends", "show_chart", f"{base}/trends"),
-        *common[1:],
-    )
+    optimization = Section("Optimization", "tune", f"{base}/optimization", versions)
+    return *profiles, optimization, benchmarks, Section("Trends", "show_chart", f"{base}/trends"), settings
 
 
 def _follow_entries(desk: Desk, project: Project, listed: _Listed, frame: Frame, address: str) -> None:
@@ -214,16 +201,15 @@ def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, st
 class ProjectWork:
     """The jobs of one kind of a project, and what there is of what they make: names by id."""
 
-    alive: tuple[QueuedJob, ...]
-    ended: tuple[QueuedJob, ...]
+    jobs: Sequence[QueuedJob]
     made: Mapping[str, str]
     #: All entries or versions, for whoever shows them.
-    entries: tuple[Any, ...] = field(default=())
+    entries: Sequence[Any]
 
     @property
     def making(self) -> set[str | None]:
         """What is still being made, and grows from part to part."""
-        return {job.entry_id for job in self.alive}
+        return {job.entry_id for job in self.jobs if job.alive}
 
 
 class ProjectJobs:
@@ -253,7 +239,7 @@ class ProjectJobs:
         work = await asyncio.to_thread(self._read)
         if self._news.is_deleted:
             return
-        self._panel.show(work.alive, work.ended)
+        self._panel.show(sorted(work.jobs, key=lambda job: (job.status != "running", job.queued_at)))
         if not self._on_work(work):
             return
         for entry_id, name in work.made.items():
@@ -279,7 +265,7 @@ def version_jobs(
         # Without its entry, a job that has ended is one whose version was removed.
         jobs = [job for job in jobs_there if job.kind == "optimization" and (job.alive or job.entry_id is None)]
         versions = workspace.versions.of_project(project_id)
-        return _work(jobs, {version.id: version.name for version in versions}, versions)
+        return ProjectWork(jobs, {version.id: version.name for version in versions}, versions)
 
     def show(work: ProjectWork) -> bool:
         on_versions(work.entries)
@@ -309,7 +295,7 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
         names = {
             profile.id: profile.brief[part]["name"] for profile in profiles if _is_measured(profile.brief, part)
         }
-        return _work(concerned, names, profiles)
+        return ProjectWork(concerned, names, profiles)
 
     def show(work: ProjectWork) -> bool:
         nonlocal was_made
@@ -327,12 +313,6 @@ def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None =
 
     profile_ids = [profile.id for profile in opened.profiles]
     return ProjectJobs(desk, read, show, profile_ids, section, "The profile “{}” is measured. Open it.")
-
-
-def _work(jobs: list[QueuedJob], names: Mapping[str, str], entries: Sequence[Any]) -> ProjectWork:
-    jobs.sort(key=lambda job: (job.status != "running", job.queued_at))
-    alive = tuple(job for job in jobs if job.alive)
-    return ProjectWork(alive, tuple(job for job in jobs if not job.alive), names, tuple(entries))
 
 
 def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:

@@ -378,27 +378,11 @@ class Progress:
             self._label.text = "…" if fraction is None else f"{100 * fraction:.0f} %"
 
 
-# The clipboard is only there on this machine and by https, and only while a click is handled; the old way works
-# everywhere. The answer says whether it was done.
-COPY = """
-(async (text) => {
-  try { await navigator.clipboard.writeText(text); return true; } catch {}
-  const area = document.createElement("textarea");
-  area.value = text;
-  document.body.append(area);
-  area.select();
-  const done = document.execCommand("copy");
-  area.remove();
-  return done;
-})(%s)
-"""
-# At the top: what was removed can be undone at the bottom.
-_COPIED = 'Quasar.Notify.create({ message: "Copied", timeout: 1500, position: "top" })'
-
-
 def copy_handler(expression: str) -> str:
     """A handler in JavaScript that copies what an expression gives."""
-    return f"async () => {{ await {COPY % expression}; {_COPIED} }}"
+    # At the top: what was removed can be undone at the bottom.
+    told = 'Quasar.Notify.create({ message: "Copied", timeout: 1500, position: "top" })'
+    return f"async () => {{ await inferlabCopy({expression}); {told} }}"
 
 
 def command_line(text: str, name: str = "copy-command") -> None:

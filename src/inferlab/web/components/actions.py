@@ -156,27 +156,26 @@ class JobPanel:
         self._part = shell.Part("il-jobs")
         self._progress: dict[str, JobProgress] = {}
 
-    def show(
-        self, alive: Sequence[QueuedJob], ended: Sequence[QueuedJob], projects: Mapping[str, str] | None = None
-    ) -> None:
-        """Show jobs on their way and those that have ended; projects are named by their id."""
+    def show(self, jobs: Sequence[QueuedJob], projects: Mapping[str, str] | None = None) -> None:
+        """Show jobs on their way before those that have ended; projects are named by their id."""
         names = dict(projects or {})
-        self._part.box.set_visibility(bool(alive or ended))
-        key = ([(job.id, job.status) for job in (*alive, *ended)], names)
-        self._part.show(key, lambda: self._draw(alive, ended, names))
-        for job in alive:
-            self._progress[job.id].show(job)
+        self._part.box.set_visibility(bool(jobs))
+        key = ([(job.id, job.status) for job in jobs], names)
+        self._part.show(key, lambda: self._draw(jobs, names))
+        for job in jobs:
+            if job.alive:
+                self._progress[job.id].show(job)
 
-    def _draw(self, alive: Sequence[QueuedJob], ended: Sequence[QueuedJob], projects: Mapping[str, str]) -> None:
+    def _draw(self, jobs: Sequence[QueuedJob], projects: Mapping[str, str]) -> None:
         self._progress = {}
-        for job in alive:
+        for job in sorted(jobs, key=lambda job: not job.alive):
             with self._row(job, projects):
-                cancel = partial(self._actions.cancel, job.id)
-                self._progress[job.id] = JobProgress(self._actions.desk, cancel=cancel, mark=f"-{job.id}")
-        for job in ended:
-            with self._row(job, projects):
-                _ended(job)
-                self._actions.buttons(job, f"-{job.id}")
+                if job.alive:
+                    cancel = partial(self._actions.cancel, job.id)
+                    self._progress[job.id] = JobProgress(self._actions.desk, cancel=cancel, mark=f"-{job.id}")
+                else:
+                    _ended(job)
+                    self._actions.buttons(job, f"-{job.id}")
 
     @staticmethod
     def _row(job: QueuedJob, projects: Mapping[str, str]) -> Element:
@@ -361,7 +360,7 @@ def no_profile(part: str, entry_id: str) -> None:
 
 async def copy_command(command: str, client: Client) -> None:
     """Copy a command line and say so; where the browser refuses, show it to be copied by hand."""
-    copied = await client.run_javascript(shell.COPY % json.dumps(command), timeout=5.0)
+    copied = await client.run_javascript(f"inferlabCopy({json.dumps(command)})", timeout=5.0)
     with client:
         if copied:
             ui.notify(f"Copied: {command}", multi_line=True, close_button="Close", position="top")

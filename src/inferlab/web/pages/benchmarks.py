@@ -59,19 +59,17 @@ class _Board:
         self._jobs = JobActions(desk, self.refresh)
         self._actions = EntryActions(desk, self.refresh, self.refresh, self._removed, self._add)
         generates, benchmarks = self._project.generative is not None, not self._project.only_generates
+        adds = {"Add generation": self._add_generation} if generates else {}
+        adds |= {"Add benchmark": self._add} if benchmarks else {}
         with shell.titled("Benchmarks"):
-            if generates:
-                button = ui.button("Add generation", icon="add", on_click=lambda: self._add_generation())
-                button.props('data-testid="add-generation"' + (" outline" if benchmarks else ""))
-            if benchmarks:
-                ui.button("Add benchmark", icon="add", on_click=lambda: self._add()).props(
-                    'data-testid="add-benchmark"'
-                )
+            for text, add in adds.items():
+                button = ui.button(text, icon="add", on_click=lambda add=add: add())
+                button.props(f'data-testid="{text.lower().replace(" ", "-")}"')
+                # What is asked for most stands out.
+                button.props("" if text == list(adds)[-1] else "outline")
         with div() as self._empty, shell.empty(*(_EMPTY if benchmarks else _EMPTY_GENERATION)):
-            if generates:
-                ui.button("Add generation", on_click=lambda: self._add_generation()).props("outline")
-            if benchmarks:
-                ui.button("Add benchmark", on_click=lambda: self._add()).props("outline")
+            for text, add in adds.items():
+                ui.button(text, on_click=lambda add=add: add()).props("outline")
         self._list = div("il-column il-bench-list", name="cards")
         self._older = ui.button("Show older benchmarks", on_click=self._show_older).props(
             'flat data-testid="older"'

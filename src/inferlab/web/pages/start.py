@@ -218,7 +218,7 @@ class _Start:
     def _show_jobs(self, now: Snapshot) -> None:
         names = {line.project.id: line.project.name for line in self._lists.projects}
         self._queue.set_visibility(bool(now.jobs or self._lists.ended))
-        self._jobs.show(now.jobs, self._lists.ended, names)
+        self._jobs.show([*now.jobs, *self._lists.ended], names)
 
 
 def _new(source: str) -> str:
