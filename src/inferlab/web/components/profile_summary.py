@@ -179,21 +179,28 @@ def _note(profile: Profile) -> str:
     if profile.gains:
         return _tried(profile)
     assert found is not None
-    if performance is not None and found.gained == "parameters":
-        return (
-            "No times at sparsity levels were measured, so no speed-up can be estimated. Add a performance "
-            "profile with “Times of pruned copies”, or on an engine that imposes sparsity."
-        )
-    if performance is not None and not gains_from_zeros(performance):
-        return (
-            f"Zeros in the weights gain nothing on {title(performance.engine)}: pruning would not make this model "
-            "faster here."
-        )
+    if performance is not None and (told := _nothing_gained(performance, found)):
+        return told
     if not found.levels:
         return "Nothing is pruned: no layer gains enough for what it would cost. Allow more loss."
     levels = sorted(found.levels.values())
     span = f"{levels[0]:g}" if levels[0] == levels[-1] else f"{levels[0]:g} to {levels[-1]:g}"
     return f"{plural(len(levels), 'weight')} pruned, to {span} zeros."
+
+
+def _nothing_gained(performance: PerformanceProfile, found: PruningEstimate) -> str:
+    """Why zeros gain no time, or nobody knows what they gain; empty where something is known."""
+    if found.gained == "parameters":
+        return (
+            "Times of pruned copies were not measured, so nothing is said of what pruning gains in time. Add a "
+            "performance profile with “Times of pruned copies”, or on an engine that imposes sparsity."
+        )
+    if gains_from_zeros(performance):
+        return ""
+    return (
+        f"Zeros in the weights gain nothing on {title(performance.engine)}: pruning would not make this model "
+        "faster here."
+    )
 
 
 def _tried(profile: Profile) -> str:
@@ -249,16 +256,8 @@ def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: 
         )
     if performance is None:
         told.append("No layer was timed yet, so nothing is said of time: add a performance profile.")
-    elif found.gained == "parameters" and found.levels and pattern != CHANNEL:
-        told.append(
-            "Times of pruned copies were not measured, so nothing is said of what pruning gains in time: add a "
-            "performance profile with “Times of pruned copies”, or on DeepSparse."
-        )
-    elif found.levels and pattern != CHANNEL and not gains_from_zeros(performance):
-        told.append(
-            f"{title(performance.engine)} gains nothing from zeros in the weights: pruning would not make this "
-            "model faster there."
-        )
+    elif found.levels and pattern != CHANNEL and (why := _nothing_gained(performance, found)):
+        told.append(why)
     if found.levels and basis.loss.method == "approximated":
         told.append("Losses are only approximated from the weights: add a loss profile for measured ones.")
     if scheme == "static" and performance is not None:
