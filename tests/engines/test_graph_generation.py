@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,11 @@ from inferlab.child.engines.base import LoadOptions
 from inferlab.child.engines.onnxruntime import OnnxRuntimeGenerator
 from inferlab.child.engines.openvino import OpenVinoGenerator
 from inferlab.lab import Lab
-from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep
+from inferlab.measure.capacity import max_rate, saturation_rate
+from inferlab.measure.generation.stats import generation_findings, summarize_generation
+from inferlab.measure.rate_search import CEILING
+from inferlab.records import Finding
+from inferlab.records.generation import GenerationOutcome, GenerationPlan, GenerationSweep, TokenLimit
 from tests.helpers.decoders import SHAPE, decoder_alone, listener, write_wav
 
 ENGINES = {"onnxruntime": OnnxRuntimeGenerator, "openvino": OpenVinoGenerator}
@@ -107,6 +112,10 @@ def test_a_graph_without_torch_weights_is_held_to_the_plain_graph_and_the_same_e
     for engine, told in (("onnxruntime", f"{label}; the same engine"), ("openvino", label)):
         (run,) = of(sweep, engine).runs
         assert run.agreement.reference == told
+        (finding,) = [
+            each for each in generation_findings(sweep.model, of(sweep, engine)) if "reference" in each.code
+        ]
+        assert finding == Finding("same-graph-reference", {"reference": told})
         assert (run.agreement.status, run.agreement.agreeing, run.agreement.positions) == ("match", 128, 128)
         assert run.cache.formula_bytes == run.cache.engine_bytes == 2 * SHAPE.layers * SHAPE.hidden * 4
         assert (run.cache.dtype, run.settings["cache"]) == ("f32", "past and present")
@@ -121,7 +130,7 @@ def test_an_encoder_decoder_gives_the_same_tokens_on_torch_onnxruntime_and_openv
     for outcome in sweep.outcomes:
         (run,) = outcome.runs
         assert (run.agreement.status, run.agreement.agreeing, run.agreement.prefix) == ("match", 128, 32)
-        assert run.agreement.reference.startswith("torch ")
+        assert run.agreement.reference.startswith("torch ") and not run.agreement.same_graph
         assert run.agreement.reference.endswith("; the same engine") == (outcome.cell.engine == "torch")
         assert run.cache.formula_bytes == run.cache.engine_bytes == 1024.0
         assert run.cache.measured_bytes is None
@@ -147,6 +156,48 @@ def test_an_encoder_that_hears_gets_the_sound_and_its_tokens_are_told_as_text(tm
     assert run.repeated_ttft_ns is None
     ids = first.token_ids[: first.end_position]
     assert run.transcript == "".join(chr(32 + token) for token in ids).strip()
+
+
+def test_requests_with_a_sound_are_served_one_by_one_with_the_tokens_of_a_lone_one(tmp_path: Path) -> None:
+    clip = write_wav(tmp_path / "clip.wav", 1.5, rate=8000, channels=2)
+    plan = replace(
+        PLAN,
+        prompt_tokens=(128,),
+        model=str(listener(tmp_path / "model")),
+        engines=("onnxruntime",),
+        audio=str(clip),
+        batch_sizes=(None,),
+    )
+    (lone,) = Lab().generate(plan).outcomes
+    (outcome,) = Lab().generate(replace(plan, scenario="server", rates=(40.0,), time_s=0.5)).outcomes
+    (run,) = outcome.runs
+    (repetition,) = run.repetitions
+    assert (run.agreement.status, run.settings["serving"]) == ("match", "one at a time")
+    assert (outcome.cell.batch_size, run.transcript) == (1, lone.runs[0].transcript)
+    assert len(repetition.sequences) == run.arrivals
+    spans = []
+    for sequence in repetition.sequences:
+        assert sequence.token_ids == lone.runs[0].repetitions[0].sequences[0].token_ids
+        assert (sequence.audio_s, sequence.prompt_tokens) == (1.5, 0)
+        assert 0 <= sequence.submitted_ns < (sequence.encoder_ns or 0) < sequence.token_ns[0]
+        arrived = sequence.scheduled_ns or 0
+        spans.append((arrived + sequence.submitted_ns, arrived + sequence.token_ns[-1]))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+    summary = summarize_generation(outcome.runs)
+    assert summary is not None and summary.encoder_ms is not None and summary.real_time_factor is not None
+    # The wait in the queue is no time of the encoder.
+    longest = max((each.encoder_ns or 0) - each.submitted_ns for each in repetition.sequences)
+    assert summary.encoder_ms.value <= longest / 1e6
+
+
+def test_encoder_decoders_have_a_capacity() -> None:
+    slo = (TokenLimit("e2e", 60.0, "e2e<60s"),)
+    plan = replace(PLAN, model="demo:bart_tiny", engines=("onnxruntime",), batch_sizes=(None,), slo=slo)
+    capacity = Lab().generation_capacity(replace(plan, time_s=6.0), 0.5)
+    assert (capacity.serving, capacity.agreement.status) == ("one at a time", "match")
+    # No request takes a minute: how fast the machine is decides the rate, up to what it serves at most.
+    assert 0 < max_rate(capacity).value <= CEILING * saturation_rate(capacity.processes)
+    assert 0 < capacity.lone.limit_share < 1
 
 
 def test_files_in_the_format_of_onnx_runtime_are_run_by_it_alone(tmp_path: Path) -> None:

@@ -188,6 +188,9 @@ class Generator:
         self._engine.complete(requests.prompts[number], requests.new_tokens, emit)
         # One that ends early may tell so by ending.
         requests.finished[number] = 1
+        encoded_ns = self._engine.encoded_ns()
+        if encoded_ns is not None:
+            requests.encoder_ns[number] = encoded_ns - start_ns
 
     def force_batched(self, prompts: Any, tokens: Any) -> Any:
         """As `force`, but each sequence one step later than the last.
@@ -319,6 +322,8 @@ class Requests:
         self.submitted_ns = numpy.full(count, _NEVER, numpy.int64)
         #: For how long it had arrived and the engine was free to take it, but nobody gave it to the engine.
         self.late_ns = numpy.zeros(count, numpy.int64)
+        #: When its encoder was done; not where the model has none.
+        self.encoder_ns = numpy.full(count, _NEVER, numpy.int64)
         self.token_ns = numpy.full((count, new_tokens), _NEVER, numpy.int64)
         self.token_ids = numpy.full((count, new_tokens), _NEVER, numpy.int64)
         self.emitted = [0] * count
@@ -346,18 +351,19 @@ class Requests:
         return {
             "submitted_ns": self.submitted_ns,
             "late_ns": self.late_ns,
+            "encoder_ns": self.encoder_ns,
             "token_ns": self.token_ns,
             "token_ids": self.token_ids,
             "finished": self.finished,
         }
 
 
-def split_prompts(tokens: Any, lengths: Sequence[int]) -> List[Any]:
-    """Prompts of any lengths out of one array that has them one behind the other."""
+def split_prompts(joined: Any, lengths: Sequence[int]) -> List[Any]:
+    """Prompts of any lengths, of tokens or of sound, out of one array that has them one behind the other."""
     import numpy
 
     ends = numpy.cumsum(lengths)
-    return [tokens[end - length : end] for end, length in zip(ends, lengths)]
+    return [joined[end - length : end] for end, length in zip(ends, lengths)]
 
 
 def memory_bytes(engine: Engine) -> Optional[int]:

@@ -312,7 +312,8 @@ class Session:
     def do_answer(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Generate behind prompts that arrive at set moments."""
         arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
-        prompts = generation.split_prompts(arrays_in["tokens"], arrays_in["lengths"])
+        different = generation.split_prompts(arrays_in["prompts"], arrays_in["lengths"])
+        prompts = [different[number] for number in arrays_in["numbers"]]
         requests = generation.Requests(prompts, arrays_in["arrivals_ns"].tolist(), message["new_tokens"])
         before, cpu_ns = counters.read(message["watch"]), time.process_time_ns()
         self._generator.serve(requests, message["sequences"], message["seconds"], self._deadline)

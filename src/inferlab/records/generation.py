@@ -213,6 +213,8 @@ class Agreement:
     prefix_of: int = 0
     #: Why nothing was compared.
     detail: str = ""
+    #: The reference is the same graph on a plainer engine, not FP32 torch: what is wrong in the file is in both.
+    same_graph: bool = False
 
     @property
     def top1(self) -> float | None:

@@ -350,6 +350,7 @@ def _cell_blocks(sweep: GenerationSweep, row: Row) -> list[Block]:
     if row.load is not None:
         found += load_blocks(row.load, slo_text(sweep.plan.slo), str(runs[0].settings.get("serving", "")))
         found += [
+            *_encoder_blocks(row, summary),
             Pair("Inter-token latency", _percentiles(summary)),
             Pair("Output", _told(summary.output_tokens_per_s, "tokens/s", count)),
         ]

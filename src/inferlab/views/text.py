@@ -268,6 +268,11 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"({plural(d['ties'], 'close choice')} not counted), the first {d['prefix']} of {d['prefix_of']} in a "
         "free generation. This speed is meaningless; --strict makes it a failure."
     ),
+    "same-graph-reference": lambda d: (
+        f"the tokens were compared with those of the same graph ({d['reference']}), not of FP32 torch on the "
+        "original weights: what is wrong in the file itself is not seen. To check that, too, measure the Hugging "
+        "Face folder that it was made of."
+    ),
     "ended-early": lambda d: (
         f"{d['ended']} of {plural(d['sequences'], 'sequence')} ended before {d['new_tokens']} tokens, the "
         f"shortest after {d['emitted']}: numbers are of the tokens that were emitted."

@@ -223,8 +223,6 @@ def refuse_encoder(cell: GenerationCell, model: GenerativeModel, capabilities: C
         raise BadInput(
             f"{model.source} is an encoder–decoder: its cache holds nothing before the prompt. Leave --depth out."
         )
-    if cell.rate is not None:
-        raise BadInput(f"{model.source} is an encoder–decoder, which inferlab measures with -s sync only.")
 
 
 def decoder_tokens(cell: GenerationCell, model: GenerativeModel) -> int:

@@ -202,10 +202,10 @@ class Process(FreshProcesses):
         if cell.depth:
             context = random_tokens(cell, self._model.vocabulary, CONTEXT, length=cell.depth)
             ask(self._worker, "context", {"context": context})
-        # Requests may have prompts of any lengths, which do not make a batch.
+        # Requests may have prompts of any lengths, which do not make a batch; of a sound there is one.
         prompts = (
             self._next_prompts()
-            if cell.rate is None
+            if cell.rate is None or cell.audio_digest
             else random_tokens(cell, self._model.vocabulary, PROMPT, self._number, length=cell.prompt_tokens)
         )
         self._warm_up = generate(self._worker, prompts, cell.new_tokens, self._cpus, memory=True)
@@ -285,15 +285,19 @@ class Process(FreshProcesses):
         return repetition
 
     def _answer(
-        self, prompts: Sequence[Tokens], arrivals_ns: NDArray[np.int64], new_tokens: int, most_s: float
+        self, prompts: Sequence[Prompt], arrivals_ns: NDArray[np.int64], new_tokens: int, most_s: float
     ) -> Reply:
         """Let the child answer requests; until then this process sleeps."""
+        # Requests may share a prompt, and a sound is long.
+        different = {id(prompt): prompt for prompt in prompts}
+        places = {key: place for place, key in enumerate(different)}
         return ask(
             self._worker,
             "answer",
             {
-                "tokens": np.concatenate(prompts),
-                "lengths": np.array([len(prompt) for prompt in prompts], np.int64),
+                "prompts": np.concatenate([*different.values()]),
+                "lengths": np.array([len(prompt) for prompt in different.values()], np.int64),
+                "numbers": np.array([places[id(prompt)] for prompt in prompts], np.int64),
                 "arrivals_ns": arrivals_ns,
             },
             work_s=most_s,
@@ -325,6 +329,7 @@ class Process(FreshProcesses):
         """The record of all that was measured."""
         assert self._warm_up is not None, "a process is warmed up before it is measured"
         told = self._warm_up.data
+        first = next((sequence for each in self._repetitions for sequence in each.sequences), None)
         settings = {**told["settings"], **({} if self._cell.rate is None else {"serving": self._serving})}
         return GenerationRun(
             cell_id=self._cell.id,
@@ -345,7 +350,7 @@ class Process(FreshProcesses):
             machine=machine.describe(),
             pinned=self._worker.pinned,
             arrivals=self._arrivals,
-            transcript=transcript_of(self._model, self._repetitions[0].sequences[0]) if self._cell.audio_s else "",
+            transcript=transcript_of(self._model, first) if first and self._cell.audio_s else "",
         )
 
     def _empty(self) -> int | None:
@@ -400,11 +405,13 @@ class Process(FreshProcesses):
         )
 
     def _request_sequence(
-        self, prompt: Tokens, arrival_ns: int, arrays: Mapping[str, NDArray[Any]], number: int
+        self, prompt: Prompt, arrival_ns: int, arrays: Mapping[str, NDArray[Any]], number: int
     ) -> Generation:
         """A request that was served; its times count from its scheduled arrival."""
+        encoder_ns = None if self._model.encoder is None else int(arrays["encoder_ns"][number]) - arrival_ns
+        times = arrays["token_ns"][number] - arrival_ns
         return replace(
-            self._sequence(prompt, arrays["token_ns"][number] - arrival_ns, arrays["token_ids"][number]),
+            self._sequence(prompt, times, arrays["token_ids"][number], encoder_ns),
             scheduled_ns=arrival_ns,
             submitted_ns=int(arrays["submitted_ns"][number]) - arrival_ns,
             late_ns=int(arrays["late_ns"][number]),

@@ -96,6 +96,8 @@ class Reference:
     #: (`drawn`), the most likely token in place of each of these (`likely`) and its margin; all [position].
     checks: tuple[Arrays, ...] = ()
     reason: str = ""
+    #: Made by the same graph on a plainer engine, for lack of weights that torch loads.
+    same_graph: bool = False
 
 
 def reference_for(job: GenerationJob, listener: Listener) -> Reference:
@@ -116,14 +118,14 @@ def reference_for(job: GenerationJob, listener: Listener) -> Reference:
     path = cache_folder() / "references" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
     cached = read_cached(path, _CHECKS)
     if cached is not None:
-        return Reference(told, cached)
+        return Reference(told, cached, same_graph=maker.same_graph)
     listener(Event("reference", {"label": label}))
     try:
         checks = tuple(_reference_checks(job, maker, prompts, positions, listener))
     except InferlabError as error:
         return Reference(told, reason=f"no reference could be made: {error}")
     cache_outputs(path, checks)
-    return Reference(told, checks)
+    return Reference(told, checks, same_graph=maker.same_graph)
 
 
 class _Maker(NamedTuple):
@@ -133,6 +135,7 @@ class _Maker(NamedTuple):
     label: str
     kind: str
     options: Mapping[str, str]
+    same_graph: bool = False
 
 
 def _maker(model: GenerativeModel) -> _Maker:
@@ -150,7 +153,7 @@ def _maker(model: GenerativeModel) -> _Maker:
     if model.kind == "openvino-genai":
         engine, options = _STATEFUL, _STATEFUL_OPTIONS
     label = f"{engine} {metadata.version(engine)}, plain graph without a cache (no torch weights of it)"
-    return _Maker(registry.launch_generator(engine), label, model.kind, options)
+    return _Maker(registry.launch_generator(engine), label, model.kind, options, same_graph=True)
 
 
 def _reference_checks(
@@ -216,6 +219,7 @@ def agreement_of(reference: Reference, scores: Sequence[Score]) -> Agreement:
         positions,
         min(score.prefix for score in scores),
         scores[0].prefix_of,
+        same_graph=reference.same_graph,
     )
 
 

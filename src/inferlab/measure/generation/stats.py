@@ -80,10 +80,15 @@ def _sequences(run: GenerationRun) -> list[Generation]:
 
 
 def _encoder_ms(runs: Sequence[GenerationRun]) -> Estimate | None:
-    """What the encoder took, of models that have one."""
+    """What the encoder took, of models that have one; the wait in a queue before it not counted."""
     if any(sequence.encoder_ns is None for run in runs for sequence in _sequences(run)):
         return None
-    return student([median(sequence.encoder_ns or 0 for sequence in _sequences(run)) / 1e6 for run in runs])
+    return student(
+        [
+            median((sequence.encoder_ns or 0) - sequence.submitted_ns for sequence in _sequences(run)) / 1e6
+            for run in runs
+        ]
+    )
 
 
 def _real_time_factor(runs: Sequence[GenerationRun]) -> Estimate | None:
@@ -194,6 +199,8 @@ def _of_tokens(cell: GenerationCell, runs: Sequence[GenerationRun]) -> list[Find
         found.append(Finding("tokens-disagree", data))
     if agreement.status == "unchecked":
         found.append(Finding("unchecked", {"reason": agreement.detail}))
+    if agreement.same_graph:
+        found.append(Finding("same-graph-reference", {"reference": agreement.reference}))
     ended = [sequence for run in runs for sequence in _sequences(run) if sequence.finish_reason == "stop"]
     if ended:
         emitted = min(len(one.token_ids) for one in ended)

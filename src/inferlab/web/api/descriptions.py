@@ -224,6 +224,7 @@ DESCRIPTIONS = {
     "prefill_tokens_per_s": "Prompt tokens that were not in the cache over the time to the first token.",
     "prefix": "Tokens of a free-running generation up to the first that differs; the shortest of all.",
     "prefix_of": "How many there were.",
+    "same_graph": "The reference is the same graph on a plainer engine, not FP32 torch on the weights.",
     "problem": "Why it cannot run.",
     "problems": "Why a part that was asked for is not there, or cannot be shown.",
     "process_begins_s": "When each process began, in seconds.",
