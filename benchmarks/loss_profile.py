@@ -30,9 +30,9 @@ from inferlab import machine
 from inferlab.child.pruning import smallest
 from inferlab.child.scoring import UNRELATED
 from inferlab.lab import read_model
-from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
+from inferlab.model.inputs import ITEMS, Data, generate_data
 from inferlab.model.shapes import resolve
 from inferlab.profiling.estimate import estimate, usual_weights
 from inferlab.profiling.loss import layers_to_prune, measure, sensitivity

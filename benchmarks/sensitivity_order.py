@@ -25,9 +25,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-from inferlab.model.datasets import Data, load_data
 from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
+from inferlab.model.inputs import Data, load_data
 from inferlab.model.onnx_file import read_onnx
 from inferlab.model.shapes import resolve
 from inferlab.profiling.loss import approximate, curve_area, measure

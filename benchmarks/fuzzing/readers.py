@@ -96,7 +96,7 @@ def _clean_up(model: Model, folder: Path) -> None:
 
 
 def _quantize(model: Model, folder: Path) -> None:
-    from inferlab.model.datasets import generate_data
+    from inferlab.model.inputs import generate_data
     from inferlab.model.shapes import resolve
     from inferlab.transform.quantize import quantize
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput, EngineHung
-from inferlab.model.datasets import generate_data
 from inferlab.model.flops.count import costs
+from inferlab.model.inputs import generate_data
 from inferlab.model.onnx_file import read_onnx
 from inferlab.transform.quantize import quantize
 from inferlab.worker import time_limit, timeout_s

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inferlab.model.datasets import Data, generate_data
+from inferlab.model.inputs import Data, generate_data
 from inferlab.records import Model
 from tests.helpers.graphs import FLOAT, model_of, node, saved
 

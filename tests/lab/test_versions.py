@@ -14,7 +14,7 @@ from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab import Lab, read_model
 from inferlab.lab.executor import Local
 from inferlab.measure.paired import ComparisonJob
-from inferlab.model.datasets import load_data
+from inferlab.model.inputs import load_data
 from inferlab.model.reading import digits_data
 from inferlab.optimizing import recipe_yaml
 from inferlab.profiling.loss import evaluate

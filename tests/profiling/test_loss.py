@@ -18,9 +18,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from inferlab.child.pruning import smallest
 from inferlab.errors import BadInput
 from inferlab.lab import read_model
-from inferlab.model.datasets import Data, generate_data, load_data
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.flops.count import costs
+from inferlab.model.inputs import Data, generate_data, load_data
 from inferlab.model.onnx_file import read_onnx
 from inferlab.model.reading import digits_data
 from inferlab.model.shapes import resolve

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.lab import read_model
-from inferlab.model.datasets import Data, load_data
+from inferlab.model.inputs import Data, load_data
 from inferlab.model.onnx_file import read_onnx
 from inferlab.model.reading import digits_data
 from inferlab.profiling.loss import evaluate

@@ -18,12 +18,11 @@ from inferlab.measure.generation.capacity import find_generation_capacity
 from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.measure.generation.comparison import GenerationComparisonJob, compare_generations
 from inferlab.measure.generation.process import measure_generation
-from inferlab.measure.generation.prompts import read_prompts
+from inferlab.measure.generation.prompts import read_clip, read_prompts
 from inferlab.measure.generation.reference import GenerationJob, Prompt, make_generation_job
 from inferlab.measure.generation.stats import summarize_generation, worst_agreement
 from inferlab.measure.recommend import core_counts
 from inferlab.model.generative import read_generative
-from inferlab.model.inputs import read_clip
 from inferlab.options.generation import (
     GENERATION,
     ONLY_GENERATION,

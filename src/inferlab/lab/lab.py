@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from inferlab.lab.bisection import BisectionRequest
     from inferlab.lab.comparison import EntryKind
     from inferlab.measure.unpaired import SavedResult
-    from inferlab.model.datasets import Data
+    from inferlab.model.inputs import Data
     from inferlab.profiling.diff import LayerDiff
     from inferlab.records import (
         Capacity,
@@ -501,7 +501,7 @@ def concerns_tokens(models: Sequence[str], given: Mapping[str, Any], slo: str = 
 
 def _profile_data(wanted: ProfileOptions, job: Job) -> Data | None:
     from inferlab.model import reading
-    from inferlab.model.datasets import load_data
+    from inferlab.model.inputs import load_data
 
     if wanted.data_file is None:
         return None

@@ -22,8 +22,8 @@ from inferlab.measure.cells import Job, only_job, with_inputs_of
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings
 from inferlab.measure.paired import ComparisonJob
-from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.count import costs
+from inferlab.model.inputs import ITEMS, Data, generate_data
 from inferlab.optimizing import pareto, quantization
 from inferlab.optimizing.build import BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import ResolvedRecipe, resolve

@@ -52,7 +52,7 @@ _FIRST = (
     *("inferlab.child.confinement", "inferlab.model.onnx_file"),
     *("inferlab.model.describe", "inferlab.model.structure"),
 )
-_BESIDE = {"inferlab.model.flops.count": ("onnx.reference",)}
+_BESIDE = {"inferlab.model.flops.count": ("inferlab.model.flops.formulas", "onnx.reference")}
 _NAME_BYTES = 128
 # poll's flag for an end that was closed, which not every system has.
 _HANG_UP = getattr(select, "POLLRDHUP", 0)

@@ -1,11 +1,10 @@
-"""What a model is fed: seeded random inputs that it accepts, the user's arrays (.npz), or sound (WAV)."""
+"""What a model is fed, and what its outputs are judged on: seeded random inputs, or the user's arrays (.npz)."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
-import wave
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from inferlab.child.scoring import IGNORED
 from inferlab.errors import BadInput
-from inferlab.model.confined import confined
 from inferlab.model.shapes import batch_axis, dims_text, fixed_batch, with_rank
-from inferlab.records import Shape, TensorSpec
-from inferlab.records.generation import Encoder
+from inferlab.records import Dim, Shape, TensorSpec
+from inferlab.units import plural
 
 Array = np.ndarray[Any, Any]
 
@@ -38,12 +36,9 @@ _UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, TypeError, OverflowError, RecursionError),
 )
-Samples = NDArray[np.float32]
-# Shorter ones have not a frame in the encoders that inferlab knows.
-_SHORTEST_S = 0.1
-# Of the spectrum that Whisper reads: windows of 25 ms, one each 10 ms, at 16,000 samples per second.
-_WINDOW, _HOP = 400, 160
-_HIGHEST_HZ = 8000.0
+#: How many inputs are generated where the user has none.
+ITEMS = 8
+_ROWS_A_SET = 32
 
 
 def make_inputs(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
@@ -307,112 +302,137 @@ def _unreadable(path: Path, problem: object) -> BadInput:
     )
 
 
-# Sound for encoders: read from a WAV file, brought to a sampling rate, turned into what a model takes.
+# Data sets: sets of inputs, generated or the user's own, with or without labels.
 
 
 @dataclass(frozen=True, slots=True)
-class Clip:
-    """Sound as an encoder takes it."""
+class Data:
+    """Sets of inputs that a model accepts one after the other, and the labels of each set."""
 
-    #: Of the samples at the encoder's rate.
-    digest: str
-    duration_s: float
-    #: Samples [position], or the bands of a spectrum [band, frame].
-    input: NDArray[np.float32]
+    sets: tuple[Mapping[str, Array], ...]
+    labels: tuple[Array, ...] | None
+    #: How many items each set has.
+    rows: tuple[int, ...]
+    generated: bool
 
-
-@dataclass(frozen=True, slots=True)
-class _Wav:
-    rate: int
-    channels: int
-    duration_s: float
-    frames: bytes
+    @property
+    def items(self) -> int:
+        """How many items there are in all."""
+        return sum(self.rows)
 
 
-def read_clip(path: Path, encoder: Encoder | None, source: str) -> Clip:
-    """Read a WAV file for an encoder; refuses what is no sound, too short or too long."""
-    if encoder is None:
-        raise BadInput(f"{source} has no encoder, so it takes no sound. Leave --audio out.")
-    if encoder.takes == "tokens" or encoder.sampling_rate is None:
-        raise BadInput(f"The encoder of {source} takes text, not sound. Leave --audio out.")
-    if not path.is_file():
-        raise BadInput(f"There is no file {path}. Give --audio the path of a WAV file.")
-    longest_s = encoder.longest_s or math.inf
-    wav = _read_wav(path, longest_s if math.isfinite(longest_s) else 1e9)
-    if wav.duration_s < _SHORTEST_S:
-        raise BadInput(f"{path} has {wav.duration_s:.2f} s of sound; give {_SHORTEST_S} s at least.")
-    if wav.duration_s > longest_s:
-        raise BadInput(
-            f"{path} has {wav.duration_s:.1f} s of sound; {source} takes {longest_s:g} s at most. Cut it."
-        )
-    mixed = np.frombuffer(wav.frames, "<i2").reshape(-1, wav.channels).astype(np.float32).mean(axis=1)
-    samples = resample(mixed / np.float32(32768), wav.rate, encoder.sampling_rate)
-    fed = samples
-    if encoder.takes == "features":
-        fed = log_mel(samples, encoder.bands or 80, round(longest_s * encoder.sampling_rate))
-    return Clip(hashlib.sha256(samples.tobytes()).hexdigest()[:16], wav.duration_s, np.ascontiguousarray(fed))
+def generate_data(
+    specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], items: int = ITEMS, seed: int = 0
+) -> Data:
+    """As many sets at these shapes as hold so many items; each set has a seed of its own."""
+    sizes = [shapes[spec.name][axis] for spec in specs if (axis := batch_axis(spec, specs)) is not None]
+    batch = sizes[0] if sizes else 1
+    count = math.ceil(items / batch)
+    sets = tuple(make_inputs(specs, shapes, seed + number) for number in range(count))
+    return Data(sets, None, (batch,) * count, generated=True)
 
 
-@confined(reads=["path"])
-def _read_wav(path: Path, longest_s: float) -> _Wav:
-    """The frames of a WAV file; none of one that is too long."""
+def load_data(
+    path: str | Path, specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], batch_size: int | None = None
+) -> Data:
+    """The user's .npz: all rows, in sets of `batch_size` or of the model's own; refused where anything is amiss.
+
+    Rows that do not fill a last set are used if the model takes any batch size, and left out otherwise.
+    """
+    fixed, arrays, axes, rows = read_data(path, specs)
+    labels = _labels(Path(path), {spec.name for spec in specs}, rows, outputs)
+    if rows is None:
+        return Data((arrays,), None if labels is None else (labels,), (1,), generated=False)
+    own = fixed_batch(fixed)
+    batch = own or batch_size or _even(rows)
+    if rows < batch:
+        raise BadInput(f"The data in {path} has {rows} rows, too few for a batch of {batch}. Give more of them.")
+    used = rows // batch * batch if own else rows
+    starts = range(0, used, batch)
+    counts = tuple(min(batch, used - start) for start in starts)
+    places = list(zip(starts, counts, strict=True))
+    return Data(
+        tuple(take_rows(arrays, axes, start, count) for start, count in places),
+        None if labels is None else tuple(labels[start : start + count] for start, count in places),
+        counts,
+        generated=False,
+    )
+
+
+def _even(rows: int) -> int:
+    """A size of sets that leaves no remainder, unless they would be much smaller for it."""
+    fewest = math.ceil(rows / _ROWS_A_SET)
+    count = next((count for count in range(fewest, 2 * fewest) if rows % count == 0), fewest)
+    return math.ceil(rows / count)
+
+
+def _labels(path: Path, inputs: set[str], rows: int | None, outputs: Sequence[TensorSpec]) -> Array | None:
+    """The labels in the file, whole numbers, one for each row or for each of its tokens; None without them."""
+    if "labels" not in array_names(path) or "labels" in inputs:
+        return None
     try:
-        with wave.open(str(path), "rb") as file:
-            rate, channels, width = file.getframerate(), file.getnchannels(), file.getsampwidth()
-            if width != 2:
-                raise BadInput(
-                    f"{path} has samples of {8 * width} bits; inferlab reads 16-bit PCM. Convert it, for example "
-                    "with: ffmpeg -i in.wav -c:a pcm_s16le out.wav"
-                )
-            if rate < 1:
-                raise BadInput(f"{path} is damaged: it has {rate} samples per second.")
-            count = file.getnframes()
-            duration_s = count / rate
-            frames = file.readframes(count) if duration_s <= longest_s else b""
-    except (wave.Error, EOFError, OSError, ValueError) as error:
-        reason = str(error) or "it is cut off"
-        raise BadInput(f"{path} is not a WAV file that inferlab reads ({reason}). Give 16-bit PCM.") from error
-    if duration_s <= longest_s and len(frames) != 2 * channels * count:
-        raise BadInput(f"{path} is cut off: it has fewer samples than its header says.")
-    return _Wav(rate, channels, duration_s, frames)
+        labels = read_arrays(path, ["labels"])["labels"]
+    except BadInput as error:
+        raise BadInput(
+            f"The labels in {path} cannot be read: {error.__cause__ or error}. Write them with numpy.savez."
+        ) from error
+    if labels.dtype.kind not in "iu":
+        raise BadInput(
+            f"The labels in {path} are {labels.dtype.name}. Give whole numbers: the classes, counted from 0."
+        )
+    if labels.ndim == 0 or (rows is not None and labels.shape[0] != rows):
+        count = labels.shape[0] if labels.ndim else 1
+        raise BadInput(
+            f"The data in {path} has {plural(count, 'label')} for {plural(rows or 1, 'row')}. "
+            "Give each row its label, in an array of as many."
+        )
+    labels = labels.astype(np.int64)
+    counted = labels[labels != IGNORED]
+    if not counted.size:
+        raise BadInput(f"All labels in {path} are {IGNORED}, which stands for none. Give at least one.")
+    if (counted < 0).any():
+        raise BadInput(
+            f"The labels in {path} go down to {counted.min()}. Classes count from 0; {IGNORED} stands for none."
+        )
+    classes = _most_classes(outputs)
+    if classes is not None and counted.max() >= classes:
+        raise BadInput(
+            f"The labels in {path} go up to {counted.max()}, but no output of the model has more than "
+            f"{classes} classes. Classes count from 0."
+        )
+    shapes = [spec.dims for spec in outputs if spec.dtype.startswith("float")]
+    if shapes and None not in shapes and not any(_fits(dims, labels.shape[1:]) for dims in shapes if dims):
+        raise BadInput(
+            f"The labels in {path} have the shape {list(labels.shape)}, which no output of the model has classes "
+            "for. Give one for each row, or one for each of its tokens or pixels."
+        )
+    return np.ascontiguousarray(labels)
 
 
-def resample(samples: Samples, rate: int, target_rate: int) -> Samples:
-    """The same sound at another sampling rate, without what the new rate cannot carry."""
-    if rate == target_rate:
-        return samples
-    from scipy.signal import resample_poly
+def _fits(dims: Sequence[Dim], labels: Shape) -> bool:
+    """Whether an output may have classes for labels whose shape is this beyond the rows.
 
-    common = math.gcd(rate, target_rate)
-    resampled: Any = resample_poly(samples, target_rate // common, rate // common)
-    return np.asarray(resampled, np.float32)
-
-
-def log_mel(samples: Samples, bands: int, length: int) -> Samples:
-    """The spectrum [band, frame] as Whisper was trained on it; silence up to the length is added."""
-    padded = np.zeros(length, np.float64)
-    padded[: min(length, len(samples))] = samples[:length]
-    padded = np.pad(padded, _WINDOW // 2, mode="reflect")
-    window = np.hanning(_WINDOW + 1)[:-1]
-    count = 1 + (len(padded) - _WINDOW) // _HOP
-    frames = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::_HOP][: count - 1]
-    power = np.abs(np.fft.rfft(frames * window)) ** 2
-    spectrum = np.log10(np.maximum(_mel_filters(bands) @ power.T, 1e-10))
-    spectrum = np.maximum(spectrum, spectrum.max() - 8.0)
-    return np.asarray((spectrum + 4.0) / 4.0, np.float32)
+    The classes come last, or second as in images, where dimensions of 1 need no labels of their own.
+    """
+    images = dims[2:]
+    padded = (*labels, *[1] * (len(images) - len(labels)))
+    return len(dims) > 1 and (_alike(dims[1:-1], labels) or (len(dims) > 2 and _alike(images, padded)))
 
 
-def _mel_filters(bands: int) -> NDArray[np.float64]:
-    """Triangles [band, frequency] that lie evenly on Slaney's scale, each of the same area."""
-    # Even steps up to 1000 Hz, then 27 to a factor of 6.4.
-    step_hz, knee_hz, growth = 200.0 / 3, 1000.0, math.log(6.4) / 27
-    knee = knee_hz / step_hz
-    highest = knee + math.log(_HIGHEST_HZ / knee_hz) / growth
-    mels = np.linspace(0.0, highest, bands + 2)
-    edges = np.where(mels < knee, mels * step_hz, knee_hz * np.exp(growth * (mels - knee)))
-    frequencies = np.linspace(0.0, _HIGHEST_HZ, _WINDOW // 2 + 1)
-    widths = np.diff(edges)
-    slopes = edges[:, None] - frequencies
-    rising, falling = -slopes[:-2] / widths[:-1, None], slopes[2:] / widths[1:, None]
-    triangles = np.maximum(0.0, np.minimum(rising, falling))
-    return triangles * (2.0 / (edges[2:] - edges[:-2]))[:, None]
+def _alike(dims: Sequence[Dim], shape: Shape) -> bool:
+    return len(dims) == len(shape) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(dims, shape, strict=True)
+    )
+
+
+def _most_classes(outputs: Sequence[TensorSpec]) -> int | None:
+    """The most classes that an output may have: its last dimension, or an image's second; None where unknown."""
+    sizes: list[Any] = []
+    for spec in outputs:
+        if not spec.dtype.startswith("float"):
+            continue
+        if spec.dims is None:
+            return None
+        if len(spec.dims) > 1:
+            sizes += [spec.dims[-1], spec.dims[1]]
+    return max(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None

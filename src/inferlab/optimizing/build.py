@@ -16,9 +16,9 @@ from onnx import ModelProto, TensorProto
 
 from inferlab.errors import BadInput, EngineRefused
 from inferlab.model.confined import confined
-from inferlab.model.datasets import Data
 from inferlab.model.describe import precision_name
 from inferlab.model.flops.count import costs
+from inferlab.model.inputs import Data
 from inferlab.model.onnx_file import data_files_of, parse_onnx, read_onnx
 from inferlab.model.onnx_graph import (
     all_tensors,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from inferlab.errors import BadInput, EngineFailed, EngineRefused
 from inferlab.model import reading
-from inferlab.model.datasets import ITEMS, Data, load_data
 from inferlab.model.flops.costs import Costs, NodeCost
+from inferlab.model.inputs import ITEMS, Data, load_data
 from inferlab.optimizing.levels import not_quantized
 from inferlab.profiling.loss import evaluate, layers_to_prune, weight_elements
 from inferlab.records import Event, Finding, Listener, Model, Shape

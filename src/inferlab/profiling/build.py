@@ -13,8 +13,8 @@ from inferlab.errors import InferlabError
 from inferlab.measure.cells import Job, cpus_of
 from inferlab.measure.check import worst
 from inferlab.measure.paired import ComparisonJob, compare
-from inferlab.model.datasets import ITEMS, Data, generate_data
 from inferlab.model.flops.costs import Costs
+from inferlab.model.inputs import ITEMS, Data, generate_data
 from inferlab.profiling import loss, performance, roofline
 from inferlab.profiling.copies import ZEROS, measure_copies, measure_levels, own_shapes, warmed_briefly
 from inferlab.profiling.estimate import with_estimate

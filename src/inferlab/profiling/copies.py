@@ -13,8 +13,8 @@ from pathlib import Path
 from inferlab.engines import registry
 from inferlab.errors import InferlabError
 from inferlab.measure.cells import Job
-from inferlab.model.datasets import ITEMS, Data
 from inferlab.model.flops.costs import Costs
+from inferlab.model.inputs import ITEMS, Data
 from inferlab.model.shapes import resolve
 from inferlab.profiling.estimate import usual_weights
 from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within

@@ -14,8 +14,8 @@ from inferlab.child.pruning import count_nan, energy_shares
 from inferlab.child.scoring import UNRELATED, relative_power
 from inferlab.errors import BadInput
 from inferlab.model.confined import confined
-from inferlab.model.datasets import Data
 from inferlab.model.flops.costs import Costs, NodeCost
+from inferlab.model.inputs import Data
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.onnx_graph import list_weights, stored_values
 from inferlab.profiling.pruning_trials import Sums, TrialResults, run_trials

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from inferlab.errors import BadInput
 from inferlab.measure.cells import Job
-from inferlab.model.datasets import Data
+from inferlab.model.inputs import Data
 from inferlab.profiling.estimate import check_budget
 from inferlab.records.comparison import Spreads
 from inferlab.records.profile import NAME, ProfileOptions

@@ -13,7 +13,7 @@ from typing import Any, Self
 from inferlab import machine
 from inferlab.child import protocol
 from inferlab.errors import EngineFailed, InferlabError
-from inferlab.model.datasets import Data
+from inferlab.model.inputs import Data
 from inferlab.records import Model
 from inferlab.worker import ONNXRUNTIME, Worker, timeout_s
 

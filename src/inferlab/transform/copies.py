@@ -17,7 +17,7 @@ from inferlab.child.pruning import count_nan
 from inferlab.errors import BadInput
 from inferlab.files import new_folders, whole_file
 from inferlab.model.confined import confined
-from inferlab.model.datasets import Data, generate_data
+from inferlab.model.inputs import Data, generate_data
 from inferlab.model.onnx_file import parse_onnx, read_onnx
 from inferlab.model.onnx_graph import (
     FLOATS,

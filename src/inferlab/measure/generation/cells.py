@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from inferlab import machine
 from inferlab.engines import registry
@@ -17,7 +20,6 @@ from inferlab.errors import BadInput
 from inferlab.measure.cells import validate_cores
 from inferlab.measure.stats import processes_for
 from inferlab.model.generative_files import text_of
-from inferlab.model.inputs import Clip
 from inferlab.options import validate_values
 from inferlab.options.generation import GENERATION
 from inferlab.records import Finding, engine_name
@@ -95,6 +97,17 @@ def generation_processes(cell: GenerationCell, ready_s: float) -> int:
     if cell.rate is None or cell.processes is not None:
         return usual
     return max(1, min(usual, int(cell.time_s * cell.rate / _REQUESTS_A_PROCESS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Sound as an encoder takes it."""
+
+    #: Of the samples at the encoder's rate.
+    digest: str
+    duration_s: float
+    #: Samples [position], or the bands of a spectrum [band, frame].
+    input: NDArray[np.float32]
 
 
 def generation_cells(

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.model.confined import confined
 from inferlab.model.flops.costs import Costs, NodeCost
-from inferlab.model.flops.formulas import PARTIAL, VIEWS, formula_for, reason_for
 from inferlab.model.flops.inference import (
     Constant,
     LightModel,
@@ -29,7 +29,6 @@ from inferlab.model.flops.inference import (
     refine,
     trace,
 )
-from inferlab.model.flops.products import Count, Operands, Unknown
 from inferlab.model.onnx_graph import (
     FLOATS,
     SAME_VALUES,
@@ -42,6 +41,9 @@ from inferlab.model.onnx_graph import (
 )
 from inferlab.records import Model, Shape
 
+if TYPE_CHECKING:
+    from inferlab.model.flops.products import Count
+
 _DEFAULT_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _PRUNABLE = {
     "Conv", "ConvTranspose", "Gemm", "MatMul", "FusedConv", "FusedGemm", "FusedMatMul", "NhwcConv",
@@ -50,8 +52,14 @@ _PRUNABLE = {
 _INTEGER = {"ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QAttention", "QGemm",
             "DynamicQuantizeLSTM", "MulInteger", "ReduceSumInteger"}  # fmt: skip
 
-
 Costed = tuple[NodeCost, tuple[Parameter, ...]]
+# They do no work at all where they stand: an engine hands the same memory on.
+_VIEWS = {
+    "Constant", "Dropout", "Flatten", "Identity", "If", "Loop", "Optional", "OptionalGetElement", "Reshape",
+    "Scan", "SequenceMap", "Shape", "Size", "Squeeze", "Unsqueeze",
+}  # fmt: skip
+# They read only what they give of their first input.
+_PARTIAL = {"Compress", "Gather", "GatherElements", "GatherND", "GatherBlockQuantized", "Slice", "TorchEmbedding"}
 # They pick rows of their tables.
 _TABLES = {"EmbedLayerNormalization", "QEmbedLayerNormalization"}
 _OTHER_BRANCH = "the other branch of its If counts, which costs at least as much"
@@ -114,6 +122,10 @@ def _operations(
     place: Place,
 ) -> tuple[Count | None, str]:
     """How many operations a node takes in one round, or why that is not known."""
+    # Late: only the confined process that counts needs them.
+    from inferlab.model.flops.formulas import formula_for, reason_for
+    from inferlab.model.flops.products import Operands, Unknown
+
     formula = formula_for(node.domain, node.op_type)
     if formula is None:
         return None, reason_for(node.domain, node.op_type)
@@ -170,7 +182,7 @@ def _with_bytes(
     outputs: tuple[Tensor | None, ...],
 ) -> NodeCost:
     """Note what a node moves: activations that it reads and writes, constants that it reads."""
-    if node.op_type in VIEWS:
+    if node.op_type in _VIEWS:
         return replace(cost, read_bytes=0, write_bytes=0)
     written = _sum(bytes_of(tensor) for tensor in outputs)
     read: list[int | None] = []
@@ -180,7 +192,7 @@ def _with_bytes(
         constant = constants.get(name)
         if constant is not None and constant.weight is not None:
             size = constant.weight.size_bytes
-        if node.op_type in PARTIAL and name == node.input[0]:
+        if node.op_type in _PARTIAL and name == node.input[0]:
             size = _least(size, written)
         elif node.op_type in _TABLES and constant is not None and len(cost.weight_shape) == 2:
             size = _least(size, bytes_of(outputs[0]))
