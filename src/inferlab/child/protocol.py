@@ -18,6 +18,8 @@ MOST_BLOCKS = 1 << 16
 MOST_BLOCK_BYTES = 4 << 30
 
 Blocks = List[bytes]
+#: What a request is answered with: plain data, and blocks that go with it.
+Answer = Tuple[Dict[str, Any], List[Any]]
 
 
 class Closed(Exception):

@@ -14,8 +14,8 @@ from .engines import find, find_name
 from .engines.base import BadOption, Engine, LoadOptions
 from .model_files import files_of
 from .processes import pin
+from .protocol import Answer
 
-Answer = Tuple[Dict[str, Any], List[Any]]
 Call = Callable[[], Any]
 #: Arrays of nanoseconds, stream by stream, and whether one of them was full.
 Measured = Tuple[List[Any], bool]

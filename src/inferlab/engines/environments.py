@@ -77,6 +77,11 @@ def interpreter_of(name: str) -> Path | None:
     return python if made_of == _recipe(spec) and os.access(python, os.X_OK) else None
 
 
+def launch(spec: EnvironmentSpec, interpreter: Path) -> Launch:
+    """How to start a child in an engine's environment."""
+    return Launch(spec.label, spec.reference, interpreter=str(interpreter), isolated=True, trusted=spec.trusted)
+
+
 def why_not_here(name: str) -> str:
     """Why the engine cannot run on this kind of machine; empty if it can."""
     spec = spec_of(name)
@@ -295,11 +300,8 @@ def _complaint(lines: list[str], code: int) -> str:
 def _check(work: _Installation) -> None:
     """Start the engine's child in the new environment and really import the engine's package there."""
     spec = work.spec
-    start = Launch(
-        spec.label, spec.reference, interpreter=str(_python_in(work.part)), isolated=True, trusted=spec.trusted
-    )
     try:
-        with Worker(start, patience_s=_CHECK_PATIENCE_S) as worker:
+        with Worker(launch(spec, _python_in(work.part)), patience_s=_CHECK_PATIENCE_S) as worker:
             missing = worker.ask("describe", proof=spec.proof).data["missing"]
     except InferlabError as error:
         raise BadInput(f"Engine '{spec.label}' was installed, but does not start here: {error}") from error

@@ -43,11 +43,8 @@ class Traits:
     #: Where its generation is a class of its own: the child's module and the class.
     generator: tuple[str, str] | None = None
     only_generates: bool = False
-    #: As in Launch.
-    converts: bool = False
-    writes_model: bool = False
-    newest_ir: int | None = None
-    advice: Mapping[str, str] = field(default_factory=dict)
+    #: What its Launch has beside the names of its class and its interpreter.
+    launch: Mapping[str, Any] = field(default_factory=dict)
     #: Options with which it does without AMX, where oneDNN would choose it by itself.
     without_amx: Mapping[str, str] = field(default_factory=dict)
 
@@ -57,20 +54,22 @@ TRAITS = {
     "onnxruntime": Traits(generator=("onnxruntime", "OnnxRuntimeGenerator")),
     "openvino": Traits(
         generator=("openvino", "OpenVinoGenerator"),
-        advice={
-            "SIGILL": "On CPUs with AMX its INT8 kernels may do that; --engine-option "
-            f"max_cpu_isa={_WITHOUT_AMX['max_cpu_isa']} makes it do without AMX."
+        launch={
+            "advice": {
+                "SIGILL": "On CPUs with AMX its INT8 kernels may do that; --engine-option "
+                f"max_cpu_isa={_WITHOUT_AMX['max_cpu_isa']} makes it do without AMX."
+            }
         },
         without_amx=_WITHOUT_AMX,
     ),
     "torch": Traits("torch", "torch", generator=("torch.generation", "TorchGenerator")),
-    "mnn": Traits("MNN", "mnn", converts=True),
+    "mnn": Traits("MNN", "mnn", launch={"converts": True}),
     "llamacpp": Traits("xllamacpp", "llamacpp", only_generates=True),
     "openvino-genai": Traits("openvino_genai", "genai", only_generates=True),
     "onnxruntime-genai": Traits("onnxruntime_genai", "genai", only_generates=True),
     # It reads no newer IR (ENGINES.md: tried), and writes into the file itself; the executor writes beside it.
-    "deepsparse": Traits(newest_ir=8, writes_model=True),
-    "executor": Traits(writes_model=True),
+    "deepsparse": Traits(launch={"newest_ir": 8, "writes_model": True}),
+    "executor": Traits(launch={"writes_model": True}),
     FAKE: Traits(generator=("fake", "FakeGenerator")),
 }
 _NO_TRAITS = Traits()
@@ -131,14 +130,7 @@ def _traits(name: str) -> Traits:
 
 def _with_traits(launch: Launch, traits: Traits) -> Launch:
     amx = "amx_tile" in describe_machine().instruction_sets and "ONEDNN_MAX_CPU_ISA" not in os.environ
-    return replace(
-        launch,
-        converts=traits.converts,
-        writes_model=traits.writes_model,
-        newest_ir=traits.newest_ir,
-        advice=traits.advice,
-        safe_options=traits.without_amx if amx else {},
-    )
+    return replace(launch, **traits.launch, safe_options=traits.without_amx if amx else {})
 
 
 def is_server(name: str) -> bool:
@@ -280,8 +272,7 @@ def _launch_isolated(name: str) -> Launch:
         raise NotInstalled(name, f"inferlab engines install {name}")
     environments.note_use(name)
     spec = spec_of(name)
-    start = Launch(name, spec.reference, interpreter=str(interpreter), isolated=True, trusted=spec.trusted)
-    return _with_traits(start, _traits(spec.name))
+    return _with_traits(environments.launch(spec, interpreter), _traits(spec.name))
 
 
 def _launch_file(name: str) -> Launch:

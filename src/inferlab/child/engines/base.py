@@ -272,6 +272,10 @@ class Options:
         self._left = dict(given)
         self._known: List[str] = []
 
+    def passed_on(self, belongs: Callable[[str], bool]) -> Dict[str, str]:
+        """The options whose keys are those of the engine's own interface."""
+        return {key: self._left.pop(key) for key in list(self._left) if belongs(key)}
+
     def text(self, key: str, default: str, choices: Sequence[str] = ()) -> str:
         """The option as it was written, one of `choices` where there are any."""
         self._known.append(key)

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Optional
 
-from ..processes import in_fork
+from ..processes import in_fork, pin
 from .base import BadOption, Engine, LoadOptions, Options, layer, times_ns
 
 _DEPLOYMENT = '''import os
@@ -192,8 +192,8 @@ def _bind_workers(options: LoadOptions, scheduler: str) -> bool:
 def _bind_caller(options: LoadOptions, scheduler: str) -> None:
     """Keep the calling thread, which computes too, away from the cores that its workers are bound to."""
     alone = scheduler == "single_stream" and options.streams == 1
-    if alone and options.pinning == "core" and options.cpus and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, [min(options.cpus)])
+    if alone and options.pinning == "core" and options.cpus:
+        pin([min(options.cpus)])
 
 
 def _fix_shapes(model: str, shapes: Dict[str, List[int]], batch_size: Optional[int]) -> bool:

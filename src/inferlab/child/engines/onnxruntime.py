@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import tempfile
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..processes import pin
 from .base import MOST_RUNS, WARMUP, BadOption, Engine, LoadOptions, Options, layer, middle_half, times_ns
@@ -45,15 +45,36 @@ _BIND_WORKERS = """    # Each worker thread on a CPU of its own, counted from 1;
 """
 _BIND_CALLER = "    os.sched_setaffinity(0, cpus[:1])\n"
 
+#: How far a graph is optimised.
 LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
-
-
 _LONGEST_REASON = 300
+
+
+def session_options(threads: int, level: str, entries: Mapping[str, str], **settings: Any) -> Any:
+    """Options of a session that says nothing of what it finds odd; `settings` have their names in ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
+    for name, value in settings.items():
+        setattr(options, name, value)
+    for key, entry in entries.items():
+        options.add_session_config_entry(key, entry)
+    return options
+
+
+def external_weights(file: str, least_bytes: int) -> Dict[str, str]:
+    """Session entries by which an optimised graph that is written has its large weights in another file."""
+    written = "session.optimized_model_external_initializers_"
+    return {written + "file_name": file, written + "min_size_in_bytes": str(least_bytes)}
 
 
 class OnnxRuntime(Engine):
@@ -71,9 +92,8 @@ class OnnxRuntime(Engine):
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: io_binding, graph_optimization, spinning, arena, and any session entry as session.NAME."""
-        settings = Options(
-            {key: value for key, value in options.options.items() if not key.startswith("session.")}
-        )
+        settings = Options(options.options)
+        entries = settings.passed_on(lambda key: key.startswith("session."))
         self._io_binding = settings.flag("io_binding", True)
         level = settings.text("graph_optimization", "all", tuple(LEVELS))
         spinning = settings.flag("spinning", True)
@@ -84,7 +104,11 @@ class OnnxRuntime(Engine):
 
         self._module = onnxruntime
         self._affinity = worker_affinity(options)
-        self._make_options = functools.partial(self._session_options, options, level, spinning, arena)
+        bound = {"session.intra_op_thread_affinities": self._affinity} if self._affinity else {}
+        entries = {**bound, "session.intra_op.allow_spinning": str(int(spinning)), **entries}
+        self._make_options = functools.partial(
+            session_options, options.threads, level, entries, enable_cpu_mem_arena=arena
+        )
         self._open = functools.partial(self._open_session, model, options)
         self._open(self._make_options())
         self._output_names = [output.name for output in self._session.get_outputs()]
@@ -106,21 +130,6 @@ class OnnxRuntime(Engine):
         self._session = self._module.InferenceSession(model, session_options, providers=["CPUExecutionProvider"])
         if self._affinity and options.streams == 1:
             pin(options.cpus[:1])  # the caller computes too, beside the workers that have the other CPUs
-
-    def _session_options(self, options: LoadOptions, level: str, spinning: bool, arena: bool) -> Any:
-        session_options = self._module.SessionOptions()
-        session_options.log_severity_level = 3
-        session_options.intra_op_num_threads = options.threads
-        session_options.inter_op_num_threads = 1
-        session_options.graph_optimization_level = getattr(self._module.GraphOptimizationLevel, LEVELS[level])
-        session_options.enable_cpu_mem_arena = arena
-        if self._affinity:
-            session_options.add_session_config_entry("session.intra_op_thread_affinities", self._affinity)
-        session_options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-        for key, value in options.options.items():
-            if key.startswith("session."):
-                session_options.add_session_config_entry(key, value)
-        return session_options
 
     def bind(self, inputs: Dict[str, Any], stream: int = 0) -> Callable[[], Any]:
         """session.run_with_iobinding on buffers that stay, or the plain session.run."""
@@ -175,9 +184,9 @@ class OnnxRuntime(Engine):
         # Its workers would go on spinning on the CPUs that the new session's are bound to.
         self._session = None
         with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
-            session_options = self._make_options()
-            _trace_into(session_options, folder)
-            self._open(session_options)
+            traced = self._make_options()
+            _trace_into(traced, folder)
+            self._open(traced)
             walls_ns = times_ns(self.bind(inputs), seconds, most=MOST_RUNS)
             trace = self._session.end_profiling()
             self._session = None
@@ -224,8 +233,8 @@ def _trace_into(options: Any, folder: str) -> None:
     # Only the graph is read again: its weights, which may be gigabytes, go nowhere where that is possible.
     with contextlib.suppress(OSError):
         os.symlink(os.devnull, os.path.join(folder, _WEIGHTS))
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _WEIGHTS)
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "64")
+    for key, entry in external_weights(_WEIGHTS, 64).items():
+        options.add_session_config_entry(key, entry)
 
 
 def _read_trace(trace: str, folder: str, walls_ns: List[int]) -> Dict[str, Any]:

@@ -69,7 +69,7 @@ class OpenVino(Engine):
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: precision, execution_mode, hyper_threading, dynamic, max_cpu_isa; properties in capitals."""
-        settings = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        settings = Options(options.options)
         properties, limit = self._properties(settings, options)
         dynamic = settings.flag("dynamic", False)
         settings.finish()
@@ -94,8 +94,7 @@ class OpenVino(Engine):
         if mode != "default":
             properties["EXECUTION_MODE_HINT"] = mode.upper()
         limit = settings.text("max_cpu_isa", "")
-        properties.update({key: value for key, value in options.options.items() if key.isupper()})
-        return properties, limit
+        return {**properties, **settings.passed_on(str.isupper)}, limit
 
     def _start_up(self, properties: Dict[str, Any], limit: str) -> None:
         if limit:
@@ -360,7 +359,7 @@ class OpenVinoGenerator(PastPresentEngine, OpenVino):
 
     def load(self, model: str, options: LoadOptions) -> Dict[str, Any]:
         """Options: cache, and those of openvino but dynamic."""
-        given = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        given = Options(options.options)
         caches = given.flag("cache", True)
         properties, limit = self._properties(given, options)
         given.finish()

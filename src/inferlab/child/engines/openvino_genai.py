@@ -54,7 +54,8 @@ class OpenVinoGenai(WholeSequences):
         Options: kv_cache (u8, f16, bf16, f32), precision (f32, bf16, f16), batched_tokens, max_cpu_isa; gguf and
         weights, which decide whether and how it is converted before; properties in capitals.
         """
-        given = Options({key: value for key, value in options.options.items() if not key.isupper()})
+        given = Options(options.options)
+        passed_on = given.passed_on(str.isupper)
         cache_type = given.text("kv_cache", "u8", _CACHE_TYPES)
         precision = given.text("precision", "f32", ("f32", "bf16", "f16"))
         self._batch_size, capacity = options.shapes["tokens"]
@@ -81,7 +82,7 @@ class OpenVinoGenai(WholeSequences):
             "KV_CACHE_PRECISION": cache_type,
             # Threads stay within the CPUs that the process is bound to; of these OpenVINO may choose.
             "ENABLE_CPU_PINNING": options.pinning == "core",
-            **{key: value for key, value in options.options.items() if key.isupper()},
+            **passed_on,
         }
         try:
             self._pipeline = self._module.ContinuousBatchingPipeline(model, scheduling, "CPU", properties)
@@ -103,7 +104,7 @@ class OpenVinoGenai(WholeSequences):
             "read": "GGUF" if model.endswith(".gguf") else "OpenVINO IR",
             **({"weights": weights} if weights else {}),
             **({"max_cpu_isa": limit} if limit else {}),
-            **{key.lower(): value for key, value in options.options.items() if key.isupper()},
+            **{key.lower(): value for key, value in passed_on.items()},
         }
 
     def generate(self, prompts: Any, new_tokens: int, emit: Callable[[int, int], None]) -> None:

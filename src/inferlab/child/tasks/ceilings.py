@@ -10,9 +10,10 @@ from .. import counters
 from ..engines import find
 from ..engines.base import LoadOptions, times_ns
 from ..processes import pin
+from ..protocol import Answer
 
 
-def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+def run(arguments: Dict[str, Any], _: List[bytes]) -> Answer:
     """`what` is "model", which answers with the shortest run in ns, or "memory", with bytes a second.
 
     What disturbed it meanwhile stands beside it, as for a window.

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from ..engines.base import BadOption
 from ..engines.torch import files, folders, program_arguments
-from ..protocol import unpack_arrays
+from ..protocol import Answer, unpack_arrays
 from .onnx_files import session
 
 # Both exporters write a 3-layer BERT rightly; what the older one writes runs in 0.83 of the time on ONNX Runtime,
@@ -45,7 +45,7 @@ class Source(NamedTuple):
         return {"output_" + name if name[0].isdigit() else name: value for name, value in tensors.items()}
 
 
-def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
     """Export, check, and describe what was written; of several exporters, the first whose outputs are right."""
     import torch
 
@@ -293,9 +293,7 @@ def _tidy(path: str, axes: Dict[str, Dict[int, str]]) -> int:
         os.remove(os.path.join(os.path.dirname(path), name))
     large = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > _LARGEST_FILE_BYTES
     onnx.save_model(model, path, save_as_external_data=large, location=os.path.basename(path) + ".data")
-    return next(
-        int(opset_import.version) for opset_import in model.opset_import if opset_import.domain in ("", "ai.onnx")
-    )
+    return next(int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
 
 
 def _error(path: str, inputs: Dict[str, Any], expected: Dict[str, Any]) -> float:

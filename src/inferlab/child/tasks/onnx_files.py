@@ -6,13 +6,12 @@ import json
 import math
 import os
 import time
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List
 
 from .. import protocol, scoring
 from ..engines.base import BadOption
-from ..engines.onnxruntime import LEVELS, PORT_TYPES
-
-Answer = Tuple[Dict[str, Any], List[Any]]
+from ..engines.onnxruntime import PORT_TYPES, session_options
+from ..protocol import Answer
 
 # Outputs that are smaller than this everywhere are as good as zero: the largest of them is no measure.
 _SMALL = 1e-3
@@ -29,22 +28,17 @@ _WEIGHTS = {
 }
 
 
-def session(model: str, level: str = "all", **settings: Any) -> Any:
-    """A session with options by their names in ONNX Runtime, which says nothing of what it finds odd."""
+def session(model: str, level: str = "all", threads: int = 0, **settings: Any) -> Any:
+    """A session with options by their names in ONNX Runtime; on all cores where no number of threads is given."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
-    for name, value in settings.items():
-        setattr(options, name, value)
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options = session_options(threads, level, {"session.intra_op.allow_spinning": "0"}, **settings)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def outputs(model: str, inputs: List[Dict[str, Any]], threads: int = 0) -> List[Dict[str, Any]]:
     """What a model gives for each set of inputs, by name; on all cores where no number of threads is given."""
-    opened = session(model, intra_op_num_threads=threads)
+    opened = session(model, threads=threads)
     names = [output.name for output in opened.get_outputs() if output.type.startswith("tensor(")]
     return [dict(zip(names, opened.run(names, each))) for each in inputs]
 
@@ -169,7 +163,7 @@ def read_ort(arguments: Dict[str, Any], _: List[bytes]) -> Answer:
     from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     try:
-        opened = session(arguments["model"], log_severity_level=4, intra_op_num_threads=1)
+        opened = session(arguments["model"], threads=1, log_severity_level=4)
         with open(arguments["model"], "rb") as file:
             graph = InferenceSession.GetRootAs(bytearray(file.read()), 0).Model().Graph()
         tensors = list(_tensors(graph))

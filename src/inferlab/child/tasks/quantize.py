@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set
 
 from .. import protocol
 from ..engines.base import BadOption
+from ..engines.onnxruntime import external_weights, session_options
+from ..protocol import Answer
 
 PRODUCTS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 # Protobuf holds no more than 2 GB in one message, and quantising needs room for copies.
@@ -157,7 +159,7 @@ def half(model: str, out: str, _: Sets, options: Options) -> Reasons:
     whole = ONNXModel(converted)
     whole.topological_sort()
     large = tensor_bytes(model) // 2 > LARGE_BYTES
-    onnx.save(whole.model, out, save_as_external_data=large, location=_data_name(out) if large else None)
+    onnx.save(whole.model, out, save_as_external_data=large, location=os.path.basename(out) + ".data")
     nodes = _load(model).graph.node
     reasons = dict.fromkeys(beyond, "FP16 cannot hold its constants")
     reasons.update({node.name: _EXCLUDED for node in nodes if node.name in options.exclude})
@@ -184,19 +186,11 @@ def _load(model: str) -> Any:
     return onnx.load(model, load_external_data=False)
 
 
-def _data_name(out: str) -> str:
-    import os
-
-    return os.path.basename(out) + ".data"
-
-
 def _beyond_half(model: str) -> List[str]:
     """The nodes that FP16 would give other constants: the converter cuts off at the largest number.
 
     Constants of theirs that are nodes become initializers: only such stay in FP32 for those that read them.
     """
-    import os
-
     import numpy
     import onnx
 
@@ -223,8 +217,7 @@ def _beyond_half(model: str) -> List[str]:
         graph.initializer[-1].name = node.output[0]
         graph.node.remove(node)
     if lifted:
-        with open(model, "wb") as file:
-            file.write(loaded.SerializeToString())
+        onnx.save(loaded, model)
     return [node.name for node in nodes]
 
 
@@ -273,8 +266,7 @@ def _keep_tied(model: str) -> None:
         alias = "{}_tied_{}".format(node.input[1], number)
         graph.node.insert(0, onnx.helper.make_node("Identity", [node.input[1]], [alias], name=alias))
         node.input[1] = alias
-    with open(model, "wb") as file:
-        file.write(loaded.SerializeToString())
+    onnx.save(loaded, model)
 
 
 def _between_integers(nodes: Iterable[Any]) -> Set[str]:
@@ -348,8 +340,6 @@ class _Reader:
         return len(self._inputs)
 
 
-Answer = Tuple[Dict[str, Any], List[Any]]
-
 # Per-channel weights need the axis of DequantizeLinear, which came with this opset; and its IR version.
 _OLDEST_OPSET = 13
 _OLDEST_IR = 7
@@ -375,14 +365,7 @@ def _converted(model: str, folder: str) -> str:
     """A copy of an opset that can be quantised, or the model itself where its opset can."""
     import onnx
 
-    opset = next(
-        (
-            opset_import.version
-            for opset_import in onnx.load(model, load_external_data=False).opset_import
-            if not opset_import.domain
-        ),
-        0,
-    )
+    opset = next((entry.version for entry in _load(model).opset_import if not entry.domain), 0)
     if not 0 < opset < _OLDEST_OPSET:
         return model
     out = os.path.join(folder, "converted.onnx")
@@ -402,15 +385,9 @@ def _prepare(model: str, out: str, exclude: List[str]) -> None:
     import onnx
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = out
-    if tensor_bytes(model) > LARGE_BYTES // 4:
-        options.add_session_config_entry(
-            "session.optimized_model_external_initializers_file_name", "prepared.data"
-        )
-        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    large = tensor_bytes(model) > LARGE_BYTES // 4
+    entries = external_weights("prepared.data", 1024) if large else {}
+    options = session_options(0, "basic", entries, optimized_model_filepath=out)
     # Products that are to stay as they are must keep the names that they are excluded by.
     disabled = _RENAMING if exclude else []
     onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled)
@@ -422,7 +399,7 @@ def _flatten_biases(model: str) -> None:
     """Write biases of Gemm as vectors: the quantiser fails on those that are matrices of one row."""
     import onnx
 
-    loaded = onnx.load(model, load_external_data=False)
+    loaded = _load(model)
     graph = loaded.graph
     read = [name for node in graph.node for name in node.input]
     biases = {node.input[2] for node in graph.node if node.op_type == "Gemm" and len(node.input) > 2}
@@ -436,23 +413,17 @@ def _flatten_biases(model: str) -> None:
             del tensor.dims[0]
     # Shapes are inferred again.
     del graph.value_info[:]
-    with open(model, "wb") as file:
-        file.write(loaded.SerializeToString())
+    onnx.save(loaded, model)
 
 
 def _settle(original: str, out: str) -> None:
     """Bring the copy's head back to what the original's was, and forget domains that no node is of."""
     import onnx
 
-    before = onnx.load(original, load_external_data=False)
-    copy = onnx.load(out, load_external_data=False)
+    before, copy = _load(original), _load(out)
     copy.ir_version = max(before.ir_version, _OLDEST_IR)
-    domains = (
-        {""}
-        | {node.domain for node in copy.graph.node}
-        | {opset_import.domain for opset_import in before.opset_import}
-    )
-    imports = [opset_import for opset_import in copy.opset_import if opset_import.domain in domains]
+    domains = {"", *(node.domain for node in copy.graph.node), *(entry.domain for entry in before.opset_import)}
+    imports = [entry for entry in copy.opset_import if entry.domain in domains]
     for field in ("opset_import", "metadata_props"):
         copy.ClearField(field)
     copy.opset_import.extend(imports)
@@ -460,5 +431,4 @@ def _settle(original: str, out: str) -> None:
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(copy, field, getattr(before, field))
     copy.graph.name = before.graph.name
-    with open(out, "wb") as file:
-        file.write(copy.SerializeToString())
+    onnx.save(copy, out)

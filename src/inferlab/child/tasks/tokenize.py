@@ -9,12 +9,13 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from .. import protocol
 from ..engines.base import BadOption
+from ..protocol import Answer
 
 _FAST = "tokenizer.json"
 _OTHERS = ("tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
 
 
-def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
     """The ids of all texts one behind the other, how many each has, and how long it took without loading."""
     import numpy
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from ..engines.base import BadOption, LoadOptions
 from ..engines.torch import Torch, folders
-from ..protocol import unpack_arrays
-
-Answer = Tuple[Dict[str, Any], List[Any]]
+from ..protocol import Answer, unpack_arrays
 
 # Batch and sequence length that an INT8 copy is compared with its original at.
 _SIZES = (2, 16)

@@ -8,13 +8,14 @@ from typing import Any, Callable, Dict, List, Tuple
 from .. import counters
 from ..engines.base import BadOption, times_ns
 from ..engines.torch import files, folders
+from ..protocol import Answer
 
 _LEARNING_RATE = 1e-4
 # However long a step takes: two to settle the optimiser's memory and the kernels, three for a median.
 _FEWEST_WARM, _FEWEST_STEPS = 2, 3
 
 
-def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List[Any]]:
+def run(arguments: Dict[str, Any], _: List[bytes]) -> Answer:
     """Warm up, then time steps on one batch, and say what memory they took and how the loss moved."""
     import torch
 
@@ -63,7 +64,11 @@ def run(arguments: Dict[str, Any], _: List[bytes]) -> Tuple[Dict[str, Any], List
     }, []
 
 
-def _open_folder(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Callable[[Any], Any], str]:
+#: A module, its inputs, what makes a loss of its outputs, and how that is called.
+Trainee = Tuple[Any, Dict[str, Any], Callable[[Any], Any], str]
+
+
+def _open_folder(arguments: Dict[str, Any]) -> Trainee:
     import torch
 
     folder = arguments["source"]
@@ -99,7 +104,7 @@ def _labels(module: Any, inputs: Dict[str, Any]) -> Dict[str, Any]:
     return {}
 
 
-def _open_program(arguments: Dict[str, Any]) -> Tuple[Any, Dict[str, Any], Callable[[Any], Any], str]:
+def _open_program(arguments: Dict[str, Any]) -> Trainee:
     """A torch.export program of a module in training mode."""
     program = files.read_exported(arguments["source"])
     described = files.describe_exported(program)

@@ -27,9 +27,7 @@ _OPERATORS = frozenset({
 
 def check_opset(model: Any) -> None:
     """Refuse operator sets that its compiler does not read."""
-    opset = next(
-        (opset_import.version for opset_import in model.opset_import if opset_import.domain in ("", "ai.onnx")), 0
-    )
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset not in _OPSETS:
         raise BadOption(
             "it takes models of opset {} or {}, and this one has opset {}; export it again, for example with: "

@@ -411,11 +411,12 @@ def called_times(call: Call, walk: Callable[[], List[Dict[str, Any]]], seconds: 
     return {"layers": layers, "wall_ns": wall_ns / iterations, "iterations": iterations}
 
 
-class _Profiled:
+class _Profiled(NamedTuple):
     """What the profiler saw of some calls."""
 
-    def __init__(self, operators: List[Tuple[str, int]], events: int, wall_ns: int) -> None:
-        self.operators, self.events, self.wall_ns = operators, events, wall_ns
+    operators: List[Tuple[str, int]]
+    events: int
+    wall_ns: int
 
 
 def _profiled(call: Call, count: int) -> _Profiled:
