@@ -297,9 +297,13 @@ def _opener(budget: Budget, opened: list[socket.socket]) -> urllib.request.Opene
     """What asks servers, over connections that were checked."""
     public_only = budget.limits.public_only
 
-    def connecting(connection: http.client.HTTPConnection) -> None:
-        def connect(place: tuple[str, int], timeout_s: float, source: object = None) -> socket.socket:
-            target = getattr(connection, "_tunnel_host", None)
+    class Checked(http.client.HTTPConnection):
+        def __init__(self, *positional: Any, **named: Any) -> None:
+            super().__init__(*positional, **named)
+            self._create_connection = self._connect_checked  # what it opens its socket with
+
+        def _connect_checked(self, place: tuple[str, int], timeout_s: float, source: object = None) -> socket.socket:
+            target = getattr(self, "_tunnel_host", None)
             if target and public_only and _is_special_literal(target):
                 raise _private(target)
             # A proxy is the user's own choice, and it alone knows where a name leads.
@@ -309,27 +313,17 @@ def _opener(budget: Budget, opened: list[socket.socket]) -> urllib.request.Opene
                 opened.append(opened_socket.dup())
             return opened_socket
 
-        connection._create_connection = connect  # type: ignore[attr-defined]
+    class Encrypted(Checked, http.client.HTTPSConnection):
+        pass
 
-    class Plain(http.client.HTTPConnection):
-        def __init__(self, *positional: Any, **named: Any) -> None:
-            super().__init__(*positional, **named)
-            connecting(self)
-
-    class Encrypted(http.client.HTTPSConnection):
-        def __init__(self, *positional: Any, **named: Any) -> None:
-            super().__init__(*positional, **named)
-            connecting(self)
-
-    class PlainHandler(urllib.request.HTTPHandler):
+    class Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Plain, req)
+            return self.do_open(Checked, req)
 
-    class EncryptedHandler(urllib.request.HTTPSHandler):
         def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
             return self.do_open(Encrypted, req)
 
-    return urllib.request.build_opener(_Redirects, PlainHandler, EncryptedHandler)
+    return urllib.request.build_opener(_Redirects, Handler)
 
 
 def _is_special_literal(host: str) -> bool:
