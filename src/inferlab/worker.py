@@ -19,9 +19,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, Self, TypeVar, cast
 
 from inferlab.child import processes, protocol
+from inferlab.codec import restored
 from inferlab.errors import BadInput, EngineDied, EngineFailed, EngineHung, EngineRefused
 from inferlab.files import Scratch
 from inferlab.settings import CONFINEMENT
@@ -52,6 +53,7 @@ _CHUNK_BYTES = 1 << 20
 # Threads count as processes, and engines start several for each core.
 _MOST_PROCESSES = 8192
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|(cannot|can't|failed to) allocate memory", re.I)
+T = TypeVar("T")
 _timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 
 
@@ -198,6 +200,14 @@ class Reply:
             raise EngineFailed(
                 f"An engine's process answered with arrays that cannot be read: {error}."
             ) from error
+
+
+def record_of(kind: type[T], answer: Mapping[str, Any], /, **known: Any) -> T:
+    """The record that a child's answer describes, together with what is known of it here."""
+    try:
+        return restored(kind, {**answer, **known})
+    except ValueError as error:
+        raise EngineFailed(f"An engine's process answered with what cannot be read: {error}.") from error
 
 
 class _Answer(dict[str, Any]):

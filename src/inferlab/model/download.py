@@ -302,7 +302,9 @@ def _opener(budget: Budget, opened: list[socket.socket]) -> urllib.request.Opene
             super().__init__(*positional, **named)
             self._create_connection = self._connect_checked  # what it opens its socket with
 
-        def _connect_checked(self, place: tuple[str, int], timeout_s: float, source: object = None) -> socket.socket:
+        def _connect_checked(
+            self, place: tuple[str, int], timeout_s: float, source: object = None
+        ) -> socket.socket:
             target = getattr(self, "_tunnel_host", None)
             if target and public_only and _is_special_literal(target):
                 raise _private(target)

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from inferlab.child import protocol
 from inferlab.errors import BadInput, InferlabError
-from inferlab.model.reading import need_torch, tensor_spec
+from inferlab.model.reading import need_torch
 from inferlab.records import Event, Listener, TensorSpec, ignore
-from inferlab.worker import run_task, timeout_s
+from inferlab.worker import record_of, run_task, timeout_s
 
 Exporter = Literal["auto", "dynamo", "torchscript"]
 Inputs = Mapping[str, Any] | Sequence[Any]
@@ -109,16 +109,7 @@ def export_to_onnx(
         # External data first: a model file that is there is whole.
         for file in sorted(target.parent.iterdir(), key=lambda file: file.name == target.name):
             file.replace(out.parent / file.name)
-    return Exported(
-        path=str(out),
-        opset=answer["opset"],
-        inputs=tuple(tensor_spec(spec) for spec in answer["inputs"]),
-        outputs=tuple(tensor_spec(spec) for spec in answer["outputs"]),
-        error=answer["error"],
-        precision=answer["precision"],
-        exporter=answer["exporter"],
-        size_bytes=size_bytes,
-    )
+    return record_of(Exported, answer, path=str(out), size_bytes=size_bytes)
 
 
 def _writable(out: Path) -> Path:

@@ -20,9 +20,9 @@ from inferlab.model.download import fetch
 from inferlab.model.hub import fetch_onnx, resolve_stub
 from inferlab.model.onnx_file import files_digest, read_onnx
 from inferlab.model.shapes import open_inputs, with_fitted_shapes
-from inferlab.records import Event, Kind, Listener, Model, TensorSpec, engine_name, ignore
+from inferlab.records import Event, Kind, Listener, Model, engine_name, ignore
 from inferlab.settings import cache_folder
-from inferlab.worker import OPENVINO, TORCH, Launch, Worker
+from inferlab.worker import OPENVINO, TORCH, Launch, Worker, record_of
 
 _TORCH_ENDINGS = frozenset({".pt", ".pth", ".pt2", ".torchscript", ".ts"})
 # Weights that inferlab quantised; transformers, and so an export, does not load them.
@@ -226,19 +226,9 @@ def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
         files, described = weight_files(located_path), [located_path / "config.json"]
     digest = files_digest([*described, *files])
     answer = _inspect_in_child(str(located_path), kind, digest)
-    return Model(
-        kind=kind,
-        source=source,
-        path=str(located_path),
-        digest=digest,
-        inputs=tuple(tensor_spec(spec) for spec in answer["inputs"]),
-        outputs=tuple(tensor_spec(spec) for spec in answer["outputs"]),
-        size_bytes=sum(file.stat().st_size for file in files),
-        parameters=answer["parameters"],
-        zero_fraction=answer["zero_fraction"],
-        precision=answer["precision"],
-        quantization=answer.get("quantization", ""),
-    )
+    size_bytes = sum(file.stat().st_size for file in files)
+    known = {"kind": kind, "source": source, "path": str(located_path), "digest": digest, "size_bytes": size_bytes}
+    return record_of(Model, answer, **known)
 
 
 @functools.lru_cache(maxsize=32)
@@ -285,14 +275,6 @@ def need_torch() -> Launch:
             "This needs PyTorch, which is not installed. Install it with: pip install 'inferlab[torch]'"
         )
     return TORCH
-
-
-def tensor_spec(described: dict[str, Any]) -> TensorSpec:
-    """A child's description of an input or output as a record."""
-    dims = described["dims"]
-    return TensorSpec(
-        described["name"], described["dtype"], None if dims is None else tuple(dims), described.get("below")
-    )
 
 
 def build_demo(name: str, listener: Listener = ignore) -> Path:

@@ -16,6 +16,7 @@ _NEVER = {
     "cuda": "inferlab measures on the CPU",
     "tpu": "inferlab measures on the CPU",
     "fp16": "a model is measured in the precision that it is saved in",
+    "torch_xla_tpu_print_metrics": "inferlab measures on the CPU",
     "trace_memory_line_by_line": "memory is that of the whole process over itself without the model",
 }
 _FILES = (
@@ -99,7 +100,7 @@ class BenchmarkArguments:
                 raise BadInput(f"{name} has a number twice. Give each once.")
         _refuse_twins(self.models)
         for name, reason in _NEVER.items():
-            if getattr(self, name):
+            if getattr(self, name, False):
                 raise BadInput(f"{name}=True is not possible: {reason}. Leave it out.")
         if not (self.inference or self.training):
             raise BadInput("Nothing is to be measured: inference and training are both False.")
@@ -179,10 +180,6 @@ class PyTorchBenchmarkArguments(BenchmarkArguments):
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
         super().__post_init__()
-        if self.torch_xla_tpu_print_metrics:
-            raise BadInput(
-                "torch_xla_tpu_print_metrics=True is not possible: inferlab measures on the CPU. Leave it out."
-            )
         if self.fp16_opt_level != "O1":
             raise BadInput(
                 f"fp16_opt_level={self.fp16_opt_level!r} is not possible: a model is measured in the precision "

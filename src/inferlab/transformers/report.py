@@ -18,7 +18,7 @@ from inferlab.errors import BadInput
 from inferlab.files import whole_file
 from inferlab.records import Event, Finding
 from inferlab.transformers.arguments import BenchmarkArguments
-from inferlab.transformers.results import MB, BenchmarkOutput, Measured, Memory, Table
+from inferlab.transformers.results import MB, BenchmarkOutput, Memory, Table
 from inferlab.units import duration, escape_controls, plural
 from inferlab.version import __version__
 from inferlab.views.tables import spreadsheet_cell
@@ -42,15 +42,10 @@ def cells(table: Table, label: str, more: str = "") -> Iterator[str]:
     titles = ("Model Name", "Batch Size", "Seq Length", label, *([more] if more else []))
     yield titles[0].center(_NAME) + "".join(title.center(_COLUMN) for title in titles[1:])
     yield width * "-"
-    for name, content in table.items():
-        for size in content["bs"]:
-            for length in content["ss"]:
-                value = content["result"][size][length]
-                values = [_number(value), *([_steady(value)] if more else [])]
-                first = names[name].center(_NAME) + str(size).center(_COLUMN)
-                yield " ".join(
-                    [first, str(length).center(_COLUMN), *(value_text.center(_COLUMN) for value_text in values)]
-                )
+    for name, size, length, value in _cells(table):
+        values = [str(length), _number(value), *([_steady(value)] if more else [])]
+        first = names[name].center(_NAME) + str(size).center(_COLUMN)
+        yield " ".join([first, *(text.center(_COLUMN) for text in values)])
     yield width * "-"
 
 
@@ -104,11 +99,10 @@ def _findings(model: str, summary: dict[str, Any]) -> Iterator[str]:
     from inferlab.views.text import finding as prose
 
     findings: dict[str, list[tuple[tuple[int, int], Finding]]] = {}
-    for size, of_size in summary["result"].items():
-        for length, cell in of_size.items():
-            for finding in cell.findings:
-                if finding.code not in _ASKED_FOR:
-                    findings.setdefault(finding.code, []).append(((size, length), finding))
+    for _, size, length, cell in _cells({model: summary}):
+        for finding in cell.findings:
+            if finding.code not in _ASKED_FOR:
+                findings.setdefault(finding.code, []).append(((size, length), finding))
     for several in findings.values():
         worst = max(
             (finding for _, finding in several),
@@ -233,8 +227,8 @@ def _memories(summary: Table, output: BenchmarkOutput) -> list[Sequence[Any]]:
     return rows
 
 
-def _cells(summary: Table) -> Iterable[tuple[str, int, int, Measured]]:
-    for model, content in summary.items():
+def _cells(table: Table) -> Iterable[tuple[str, int, int, Any]]:
+    for model, content in table.items():
         for size in content["bs"]:
             for length in content["ss"]:
                 yield model, size, length, content["result"][size][length]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from inferlab.child import protocol
 from inferlab.model.inputs import Array
 from inferlab.model.reading import need_torch
 from inferlab.records import Model, Shape
-from inferlab.worker import run_task
+from inferlab.worker import record_of, run_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +77,4 @@ def torch_costs(
         "arrays": heads,
     }
     nodes = run_task(need_torch(), "torch_models.operator_costs", arguments, blocks)["nodes"]
-    return Costs(tuple(_node(index, node) for index, node in enumerate(nodes)))
-
-
-def _node(index: int, record: dict[str, Any]) -> NodeCost:
-    plain = {
-        key: value for key, value in record.items() if key not in ("kernel", "inputs", "outputs", "weight_shape")
-    }
-    return NodeCost(
-        index=index,
-        inputs=tuple(record["inputs"]),
-        outputs=tuple(record["outputs"]),
-        weight_shape=tuple(record["weight_shape"]),
-        **plain,
-    )
+    return Costs(tuple(record_of(NodeCost, node, index=index) for index, node in enumerate(nodes)))
