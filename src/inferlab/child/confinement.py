@@ -297,7 +297,7 @@ def _confine_files(read: Iterable[str], write: Iterable[str], abi: int) -> None:
 
 
 def _rules(read: Iterable[str], write: Iterable[str], writable: int) -> Iterator[Tuple[str, int]]:
-    for path in {*_SYSTEM, *_etc(), *_python(), *_compilers(), *_libraries(), *read}:
+    for path in {*_SYSTEM, *_etc(), *_python(), *_compiler_folders(), *_libraries(), *read}:
         yield path, _READ
     for path in {*_DEVICES, *write}:
         yield path, writable
@@ -331,11 +331,15 @@ def _homes() -> List[str]:
     return [os.path.realpath(home) for home in homes if home.strip("/")]
 
 
-def _compilers() -> List[str]:
-    """Where a C++ compiler lives that is not the system's; torch.compile needs it."""
+def compilers() -> List[str]:
+    """The C++ compilers that there are; torch.compile needs one."""
     names = [os.environ.get("CXX", ""), "g++", "clang++", "c++"]
-    compilers = [os.path.realpath(path) for path in (shutil.which(name) for name in names if name) if path]
-    folders = [os.path.dirname(os.path.dirname(path)) for path in compilers]
+    return [path for path in (shutil.which(name) for name in names if name) if path]
+
+
+def _compiler_folders() -> List[str]:
+    """Where a C++ compiler lives that is not the system's."""
+    folders = [os.path.dirname(os.path.dirname(os.path.realpath(path))) for path in compilers()]
     return [folder for folder in folders if folder != "/"]
 
 

@@ -322,6 +322,16 @@ class Weight:
         """How many parameters it has."""
         return math.prod(self.dims)
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in the file."""
+        return tensor_bytes(self.stored)
+
+    @property
+    def plain(self) -> bool:
+        """Stored element by element: neither packed nor as a list of those that are not zero."""
+        return tuple(self.stored.dims) == self.dims
+
 
 def list_weights(model: ModelProto) -> list[Weight]:
     """All parameters, in initializers and Constant nodes; no scalars, no shapes, no indices."""

@@ -26,6 +26,7 @@ from inferlab.model.onnx_graph import (
     SAME_VALUES,
     OnnxGraph,
     Tensor,
+    Weight,
     all_nodes,
     all_tensors,
     attribute,
@@ -37,7 +38,6 @@ from inferlab.model.onnx_graph import (
     put_values,
     stored_values,
     subgraphs,
-    tensor_bytes,
     zero_counts,
 )
 from inferlab.records import Model, Shape
@@ -59,22 +59,10 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """A constant that holds parameters, without its values."""
+class Parameter(Weight):
+    """A constant that holds parameters, its values forgotten."""
 
-    name: str
-    dims: Shape
-    #: As ONNX names it: FLOAT, INT8, …
-    type_name: str
-    size_bytes: int
     zero_fraction: float | None
-    #: Stored element by element: neither packed nor as a list of those that are not zero.
-    plain: bool
-
-    @property
-    def elements(self) -> int:
-        """How many parameters it has."""
-        return math.prod(self.dims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +91,8 @@ def read_light(model: Model, shapes: Mapping[str, Shape]) -> LightModel:
     for number, (weight, zeros) in enumerate(zero_counts(proto, folder)):
         # A mark in the tensor itself, because functions give their constants new names.
         weight.stored.doc_string = mark = f"inferlab:{number}"
-        parameters[mark] = Parameter(
-            weight.name,
-            weight.dims,
-            weight.type_name,
-            tensor_bytes(weight.stored),
-            zeros / weight.elements if zeros is not None and weight.elements else None,
-            tuple(weight.stored.dims) == weight.dims,
-        )
+        zero_fraction = zeros / weight.elements if zeros is not None and weight.elements else None
+        parameters[mark] = Parameter(weight.name, weight.dims, weight.stored, zero_fraction)
     for tensor in all_tensors(proto):
         _lighten(tensor, folder)
     proto = inlined(proto)

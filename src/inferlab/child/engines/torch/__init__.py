@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import shutil
 import time
 import warnings
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from ...confinement import compilers
 from ..base import WARMUP, BadOption, Engine, LoadOptions, Options, layer
 from . import files
 
@@ -307,7 +307,7 @@ def _check_shapes(program: Any, shapes: Dict[str, List[int]]) -> None:
 def _check_compiler(kind: str) -> None:
     if kind == "torchscript":
         raise BadOption("mode=compile is for torch.export programs and folders; TorchScript has freeze=1")
-    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++") if name):
+    if not compilers():
         raise BadOption("mode=compile needs a C++ compiler, and none was found; install g++ or set CXX")
     # Compile here and now: a pool of compiling processes would idle beside what is measured.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
