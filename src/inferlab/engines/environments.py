@@ -389,9 +389,9 @@ _OFFLINE = re.compile(r"connection broken|Could not fetch URL|ConnectionError|ti
 _AVAILABLE = re.compile(r"^Available versions:(.*)$", re.M)
 
 
-def releases(package: str, python_version: str = "") -> tuple[str, ...]:
-    """The final releases of a package with wheels for this machine and a Python, by default ours, oldest first."""
-    listed, reached = _listed(package, python_version)
+def releases(package: str) -> tuple[str, ...]:
+    """The final releases of a package with wheels for this machine and our Python, oldest first."""
+    listed, reached = _listed(package)
     if not listed and not reached:
         raise _unreachable(package)
     return tuple(str(version) for version in listed if not version.is_prerelease)
@@ -421,7 +421,7 @@ def pythons_with(spec: EnvironmentSpec, preferred: str) -> tuple[str, ...]:
     )
 
 
-def _listed(package: str, python_version: str) -> tuple[tuple[Version, ...], bool]:
+def _listed(package: str, python_version: str = "") -> tuple[tuple[Version, ...], bool]:
     """The versions that pip lists, oldest first, and whether every place that it looked in answered."""
     command = [sys.executable, "-m", "pip", "index", "versions", package, "--pre", "--only-binary=:all:",
                "--retries", "1", "--disable-pip-version-check", "--no-input"]  # fmt: skip

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import tempfile
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..processes import pin
 from .base import MOST_RUNS, WARMUP, BadOption, Engine, LoadOptions, Options, layer, middle_half, times_ns
@@ -219,7 +219,8 @@ def worker_affinity(options: LoadOptions) -> str:
 
 # What each node takes in ONNX Runtime: its own trace of a session, read and added up.
 
-_SUFFIX = "_kernel_time"
+#: What the name of a node ends in where a trace tells its time.
+KERNEL_TIME = "_kernel_time"
 _WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 _GRAPH = "optimised.onnx"
 _WEIGHTS = "weights.bin"
@@ -271,26 +272,30 @@ def _read_trace(trace: str, folder: str, walls_ns: List[int]) -> Dict[str, Any]:
 
 
 def _events(trace: str) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
-    """The executed nodes and the runs, in the order of the file, which has a line for each."""
+    """The executed nodes and the runs, in the order of the file."""
     nodes, runs = [], []
+    for event in trace_events(trace):
+        if event["name"] == "model_run":
+            runs.append(event)
+        elif event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME):
+            nodes.append(
+                {
+                    "name": event["name"][: -len(KERNEL_TIME)],
+                    "index": int(event["args"].get("node_index", 0)),
+                    "op": event["args"].get("op_name", ""),
+                    "ts": event["ts"],
+                    "dur": event["dur"],
+                }
+            )
+    return nodes, runs
+
+
+def trace_events(trace: str) -> Iterator[Dict[str, Any]]:
+    """What a trace says of nodes and of whole runs; it has a line for each."""
     with open(trace, encoding="utf-8", errors="replace") as file:
         for line in file:
-            if '"Node"' not in line and '"model_run"' not in line:
-                continue
-            event = json.loads(line.strip().rstrip(",").rstrip("]"))
-            if event["name"] == "model_run":
-                runs.append(event)
-            elif event["cat"] == "Node" and event["name"].endswith(_SUFFIX):
-                nodes.append(
-                    {
-                        "name": event["name"][: -len(_SUFFIX)],
-                        "index": int(event["args"].get("node_index", 0)),
-                        "op": event["args"].get("op_name", ""),
-                        "ts": event["ts"],
-                        "dur": event["dur"],
-                    }
-                )
-    return nodes, runs
+            if '"Node"' in line or '"model_run"' in line:
+                yield json.loads(line.strip().rstrip(",").rstrip("]"))
 
 
 def _subtract_bodies(events: List[Dict[str, Any]]) -> None:

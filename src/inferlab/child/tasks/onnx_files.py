@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -10,12 +9,11 @@ from typing import Any, Dict, Iterator, List
 
 from .. import protocol, scoring
 from ..engines.base import BadOption
-from ..engines.onnxruntime import PORT_TYPES, session_options
+from ..engines.onnxruntime import KERNEL_TIME, PORT_TYPES, session_options, trace_events
 from ..protocol import Answer
 
 # Outputs that are smaller than this everywhere are as good as zero: the largest of them is no measure.
 _SMALL = 1e-3
-_KERNEL_TIME = "_kernel_time"
 # By the numbers of ONNX's element types: what weights are stored in, and the bits of each.
 _WEIGHTS = {
     1: ("F32", 32),
@@ -141,13 +139,11 @@ def node_shapes(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
     prefix = os.path.join(arguments["folder"], "trace")
     opened = session(arguments["model"], "disabled", enable_profiling=True, profile_file_prefix=prefix)
     opened.run(None, protocol.unpack_arrays(arguments["arrays"], blocks))
-    with open(opened.end_profiling(), encoding="utf-8") as file:
-        events = json.load(file)
     nodes: Dict[str, Any] = {}
-    for event in events:
-        name, details = event.get("name", ""), event.get("args", {})
-        number = name[1 : -len(_KERNEL_TIME)]
-        if name.endswith(_KERNEL_TIME) and "output_type_shape" in details and number.isdigit():
+    for event in trace_events(opened.end_profiling()):
+        name, details = event["name"], event.get("args", {})
+        number = name[1 : -len(KERNEL_TIME)]
+        if name.endswith(KERNEL_TIME) and "output_type_shape" in details and number.isdigit():
             pairs = {"inputs": details.get("input_type_shape", []), "outputs": details["output_type_shape"]}
             nodes.setdefault(
                 number, {side: [list(item) for pair in pairs[side] for item in pair.items()] for side in pairs}

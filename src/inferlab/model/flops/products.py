@@ -79,9 +79,9 @@ class Operands:
         """How many elements an input has."""
         return math.prod(self.shape(index))
 
-    def result_size(self, index: int = 0) -> int:
-        """How many elements an output has."""
-        return math.prod(self.result(index))
+    def result_size(self) -> int:
+        """How many elements the output has."""
+        return math.prod(self.result())
 
 
 Formula = Callable[[Operands], Count]
@@ -259,7 +259,7 @@ def onnx_attention(op: Operands) -> Count:
     return _core(batch, heads, length, total, size, value_size, op.has(3), op.attribute("softcap", 0.0))
 
 
-def projected(past: int, mask: int, bias: int = 2) -> Formula:
+def projected(past: int, mask: int) -> Formula:
     """Attention, QAttention: queries, keys and values are one product of the input first."""
 
     def count(op: Operands) -> Count:
@@ -271,7 +271,7 @@ def projected(past: int, mask: int, bias: int = 2) -> Formula:
         product = batch * length * columns
         turned = _ROTARY * batch * length * (sizes[0] + sizes[1]) if op.attribute("do_rotary", 0) else 0
         inner = _core(batch, heads, length, total, sizes[0] // heads, sizes[2] // heads, op.has(mask))
-        return multiply_adds(product * width, product * op.has(bias) + turned) + inner
+        return multiply_adds(product * width, product * op.has(2) + turned) + inner
 
     return count
 
