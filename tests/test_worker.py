@@ -16,8 +16,9 @@ import pytest
 from inferlab.child import protocol
 from inferlab.child.loop import MOST_SAMPLES
 from inferlab.errors import BadInput, EngineFailed, EngineHung, EngineRefused
+from inferlab.records import TensorSpec
 from inferlab.warm import kept_warm
-from inferlab.worker import Launch, Worker, shorten
+from inferlab.worker import Launch, Worker, record_of, shorten
 from tests.helpers.onnx_files import save_linear
 from tests.helpers.workers import FAKE, load
 
@@ -389,3 +390,12 @@ def test_a_scratch_folder_ends_with_its_child(tmp_path: Path) -> None:
         folder = Path(worker._host.scratch.path)
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_an_answer_becomes_a_record_and_one_that_describes_none_is_the_engines_fault() -> None:
+    answer = {"name": "ids", "dtype": "int64", "dims": [1, "sequence", None], "kernel": "unknown here"}
+    assert record_of(TensorSpec, answer, below=7) == TensorSpec("ids", "int64", (1, "sequence", None), 7)
+    with pytest.raises(EngineFailed) as error:
+        record_of(TensorSpec, {"name": "ids", "dtype": "int64"})
+    expected = "An engine's process answered with what cannot be read: a TensorSpec lacks its dims."
+    assert str(error.value) == expected
