@@ -107,7 +107,7 @@ def _quantize(model: Model, folder: Path) -> None:
 
 def _prune_channels(model: Model, folder: Path) -> None:
     from inferlab.model.onnx_file import parse_onnx
-    from inferlab.transform.prune import prune_channels
+    from inferlab.transform.channels import prune_channels
 
     weights = [weight.name for weight in parse_onnx(Path(model.path)).graph.initializer if len(weight.dims) > 1]
     prune_channels(model, dict.fromkeys(weights[:4], 0.5), folder)

@@ -13,8 +13,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from inferlab.errors import BadInput
 from inferlab.lab import read_model
 from inferlab.records import Model
+from inferlab.transform.channels import prune_channels
 from inferlab.transform.copies import Copy
-from inferlab.transform.prune import prune_channels
 from tests.helpers.networks import (
     Array,
     a_graph,

@@ -14,9 +14,10 @@ from onnx import helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.records import Model
+from inferlab.transform.channels import prune_channels
 from inferlab.transform.cleanup import clean_up
 from inferlab.transform.copies import stamp
-from inferlab.transform.prune import prune, prune_channels
+from inferlab.transform.prune import prune
 from inferlab.transform.quantize import quantize
 from tests.helpers.networks import a_graph, digests, inputs_of, random, run_onnxruntime, saved, weights_of
 

@@ -76,18 +76,18 @@ class Parts:
         """The element type of a constant, as ONNX numbers them."""
         return int(self._constants[name].data_type)
 
-    def after(self, name: str, end: int) -> List[int]:
-        """The nodes before a place that depend on a value, in order; those that only change constants included."""
-        touched, indices = {name}, []
+    def after(self, names: Iterable[str], end: int) -> List[int]:
+        """The nodes before a place that depend on values, in order; those that only change constants included."""
+        touched, indices = set(names), []
         for index in range(end):
             if self.reads[index] & touched:
                 indices.append(index)
                 touched.update(self.nodes[index].output)
         return indices
 
-    def uses(self, weight: str) -> List[int]:
-        """The nodes, in order, that read a weight or what other nodes make of it and other constants."""
-        names = {weight}
+    def uses(self, weights: Iterable[str]) -> List[int]:
+        """The nodes, in order, that read weights or what other nodes make of them and other constants."""
+        names = set(weights)
         for index in self.static:
             if self.reads[index] & names:
                 names.update(self.nodes[index].output)

@@ -1,4 +1,4 @@
-"""Which weights pruning removes: the smallest by magnitude."""
+"""Which weights pruning removes: the smallest by magnitude; and what reads channels that are removed."""
 
 from __future__ import annotations
 
@@ -28,6 +28,29 @@ def smallest(values: Any, level: float) -> Any:
 def how_many(elements: int, level: float) -> int:
     """How many of so many elements are zero at a level."""
     return int(elements * level + 0.5)
+
+
+def channels_removed(channels: int, share: float) -> int:
+    """How many of so many channels go at a share; one stays."""
+    return min(how_many(channels, share), channels - 1)
+
+
+def channel_places(channels: Any, start: int, repeat: int) -> Any:
+    """Where channels stand on an axis, on which from a start on each stands so many times in a row; by channel."""
+    import numpy
+
+    return start + numpy.asarray(channels, "i8")[:, None] * repeat + numpy.arange(repeat)
+
+
+def without_channels(values: Any, axis: int, stretches: Sequence[Sequence[int]], channels: Any) -> Any:
+    """A copy of a weight that reads nothing of some channels; stretches are starts and repeats on the axis."""
+    import numpy
+
+    copy = values.copy()
+    rows = numpy.moveaxis(copy, axis, 0)
+    for start, repeat in stretches:
+        rows[channel_places(channels, start, repeat).reshape(-1)] = 0
+    return copy
 
 
 def magnitude_bits(values: Any) -> Any:

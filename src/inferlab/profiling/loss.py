@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,19 @@ from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.inputs import Data
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.onnx_graph import list_weights, stored_values
-from inferlab.profiling.pruning_trials import Sums, TrialResults, run_trials
+from inferlab.profiling.pruning_trials import (
+    Change,
+    Progress,
+    Sums,
+    TrialResults,
+    run_trials,
+    smallest_of,
+    without,
+)
 from inferlab.records import Event, Finding, Listener, Model, ignore
-from inferlab.records.profile import LEVELS, LossLayer, LossProfile, level_key
+from inferlab.records.profile import CHANNEL_SHARES, LEVELS, ChannelGroup, LossLayer, LossProfile, level_key
+from inferlab.transform.channels import removable_channels
+from inferlab.transform.cleanup import clean_up
 from inferlab.transform.patterns import as_floats
 from inferlab.worker import ONNXRUNTIME, run_task, timeout_s
 
@@ -128,21 +139,10 @@ def measure(
         listener(Event("loss", {"layer": by_weight[weight].id, "weight": weight}, fraction))
 
     listener(Event("loss", {"layers": len(chosen), "items": data.items}))
-    cores = num_cores or machine.usable_cores()
-    # With labels accuracy still differs where the cross-entropy is past hope, so every level is tried.
-    limit = UNRELATED if data.labels is None else None
-    tried = run_trials(model, list(by_weight), data, LEVELS, cores, seconds, tell, limit)
+    changes = {weight: smallest_of(weight) for weight in by_weight}
+    tried = _tried(model, changes, data, LEVELS, num_cores, seconds, tell)
     score = tried.score
-    losses = {weight: [_loss(level, tried) for level in levels] for weight, levels in tried.sums.items()}
-    accuracies = {
-        weight: {
-            level_key(level): sums["right"] / sums["count"]
-            for level, sums in zip(LEVELS, levels, strict=False)
-            if sums is not None
-        }
-        for weight, levels in tried.sums.items()
-        if data.labels is not None
-    }
+    losses, accuracies = _curves(tried, LEVELS)
     layers = _layers(chosen, losses, accuracies, UNRELATED if score is None else _guessing(tried))
     return LossProfile(
         name=name,
@@ -159,6 +159,47 @@ def measure(
         findings=_findings(tried, layers, data),
         seconds=time.monotonic() - started,
     )
+
+
+def measure_channels(
+    model: Model,
+    weights: Sequence[str],
+    data: Data,
+    listener: Listener = ignore,
+    num_cores: int | None = None,
+    seconds: float | None = None,
+) -> tuple[tuple[ChannelGroup, ...], dict[str, str]]:
+    """What removing shares of channels costs where these weights may lose some, and why others keep theirs.
+
+    The model is cleaned up first, as it is before channels are removed. `seconds` bounds the trials.
+    """
+    with tempfile.TemporaryDirectory(prefix="inferlab-") as folder:
+        cleaned = clean_up(model, Path(folder)).model
+        removable, kept = removable_channels(cleaned, weights)
+        by_name = {channels.weights[0]: channels for channels in removable}
+        if not by_name:
+            return (), kept
+        listener(Event("channel-loss", {"groups": len(removable), "items": data.items}))
+        changes = {name: without(channels) for name, channels in by_name.items()}
+
+        def tell(name: str, fraction: float) -> None:
+            listener(Event("channel-loss", {"weight": name}, fraction))
+
+        tried = _tried(cleaned, changes, data, CHANNEL_SHARES, num_cores, seconds, tell)
+    losses, accuracies = _curves(tried, CHANNEL_SHARES)
+    groups = tuple(
+        ChannelGroup(
+            weights=channels.weights,
+            channels=len(channels.order),
+            outputs=channels.outputs,
+            inputs=channels.inputs(),
+            losses=dict(zip(map(level_key, CHANNEL_SHARES), losses[name], strict=False)),
+            accuracies=accuracies.get(name, {}),
+        )
+        for name, channels in by_name.items()
+        if name in losses
+    )
+    return groups, {**kept, **tried.left_out}
 
 
 def evaluate(changed: Model, dense: Model, data: Data, num_cores: int | None = None) -> Evaluation:
@@ -205,6 +246,40 @@ def sensitivity(losses: Sequence[float | None], most: float = math.inf) -> float
     """The area under a layer's losses, each counted up to `most`; levels that were not tried count as that."""
     counted = [None if loss is None else min(loss, most) for loss in losses]
     return curve_area(LEVELS, [*counted, *[most] * (len(LEVELS) - len(counted))])
+
+
+def _tried(
+    model: Model,
+    changes: Mapping[str, Change],
+    data: Data,
+    levels: Sequence[float],
+    num_cores: int | None,
+    seconds: float | None,
+    tell: Progress,
+) -> TrialResults:
+    """Each change alone at the levels that are worth it.
+
+    With labels accuracy still differs where the cross-entropy is past hope, so every level is tried.
+    """
+    limit = UNRELATED if data.labels is None else None
+    return run_trials(model, changes, data, levels, num_cores or machine.usable_cores(), seconds, tell, limit)
+
+
+def _curves(
+    tried: TrialResults, levels: Sequence[float]
+) -> tuple[dict[str, list[float | None]], dict[str, dict[str, float]]]:
+    """The losses of every change by level, and with labels the accuracies."""
+    losses = {change: [_loss(sums, tried) for sums in by_level] for change, by_level in tried.sums.items()}
+    accuracies = {
+        change: {
+            level_key(level): sums["right"] / sums["count"]
+            for level, sums in zip(levels, by_level, strict=False)
+            if sums is not None
+        }
+        for change, by_level in tried.sums.items()
+        if tried.classes
+    }
+    return losses, accuracies
 
 
 def _layers(

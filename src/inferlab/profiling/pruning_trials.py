@@ -1,4 +1,4 @@
-"""Let several children try pruning, a weight at a time, and gather what they find."""
+"""Let several children try changes of weights, one at a time, and gather what they find."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from inferlab.child import protocol
 from inferlab.errors import EngineFailed, InferlabError
 from inferlab.model.inputs import Data
 from inferlab.records import Model
+from inferlab.transform.channels import RemovableChannels
 from inferlab.worker import ONNXRUNTIME, Worker, timeout_s
 
 #: Sums over inputs, by output or by kind; None where one is not finite.
 Sums = Mapping[str, float] | None
-#: Told of each weight that is done with, and the share of all work that is.
+#: What is tried as one: weights, and of channels that they stop reading where those stand; the child's `Change`.
+Change = Mapping[str, Any]
+#: Told of each change that is done with, and the share of all work that is.
 Progress = Callable[[str, float], None]
 
 Request = tuple[dict[str, Any], list[Any]]
@@ -36,7 +39,7 @@ _COPIES, _INTERPRETER_BYTES = 3, 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class TrialResults:
-    """The sums of each weight by level, those of the dense model, and why a weight has none."""
+    """The sums of each change by level, those of the dense model, and why a change has none."""
 
     #: Of the dense outputs' squares; with labels the score too.
     powers: Mapping[str, float]
@@ -46,16 +49,27 @@ class TrialResults:
     sums: Mapping[str, Sequence[Sums]]
     #: How many classes the labels are of; 0 without labels.
     classes: int = 0
-    #: Weights that hold values which are not numbers.
+    #: Changes of weights that hold values which are not numbers.
     nan: frozenset[str] = frozenset()
     left_out: Mapping[str, str] = field(default_factory=dict)
-    #: Time was over before all weights had their turn.
+    #: Time was over before all changes had their turn.
     late: bool = False
+
+
+def smallest_of(weight: str) -> Change:
+    """That the smallest elements of one weight become zero."""
+    return {"weights": {weight: None}, "order": ()}
+
+
+def without(channels: RemovableChannels) -> Change:
+    """That nobody reads the first of these channels any more, which is what removing them does to the outputs."""
+    readers = {name: (reader.axis, reader.stretches) for name, reader in channels.readers.items()}
+    return {"weights": readers, "order": channels.order}
 
 
 def run_trials(
     model: Model,
-    weights: Sequence[str],
+    changes: Mapping[str, Change],
     data: Data,
     levels: Sequence[float],
     num_cores: int,
@@ -63,14 +77,14 @@ def run_trials(
     progress: Progress,
     limit: float | None = None,
 ) -> TrialResults:
-    """Prune each weight alone to each level, on all of the data or on what of it the time allows.
+    """Try each change alone at each level, on all of the data or on what of it the time allows.
 
-    A weight whose change has reached the limit, in relative power, is not pruned any further.
+    One that has reached the limit, in relative power, is not tried at higher levels.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     total: TrialResults | None = None
     done = 0
-    with Pool(model, weights, levels, num_cores) as pool:
+    with Pool(model, changes, levels, num_cores) as pool:
         for alike in _alike(data):
             opened = pool.open(data, alike[0], several=len(alike) > 1)
             size = max(1, CACHE_BYTES // pool.size // opened["bytes"]) if opened["bytes"] else 1
@@ -78,8 +92,8 @@ def run_trials(
                 numbers = alike[start : start + size]
                 dense = opened if numbers == alike[:1] else pool.begin(data, numbers)
 
-                def tell(weight: str, share: float, done: int = done, part: int = len(numbers)) -> None:
-                    progress(weight, (done + share * part) / len(data.sets))
+                def tell(change: str, share: float, done: int = done, part: int = len(numbers)) -> None:
+                    progress(change, (done + share * part) / len(data.sets))
 
                 items = sum(data.rows[number] for number in numbers)
                 # What one portion says of the limit, another may not.
@@ -96,9 +110,11 @@ def run_trials(
 class Pool:
     """Children that have the same model open; a context manager that leaves none of them behind."""
 
-    def __init__(self, model: Model, weights: Sequence[str], levels: Sequence[float], num_cores: int) -> None:
-        self._model, self._weights, self._levels = model, list(weights), list(levels)
-        self.size = _how_many(model, len(weights), num_cores)
+    def __init__(
+        self, model: Model, changes: Mapping[str, Change], levels: Sequence[float], num_cores: int
+    ) -> None:
+        self._model, self._changes, self._levels = model, dict(changes), list(levels)
+        self.size = _how_many(model, len(changes), num_cores)
         self._threads = max(1, num_cores // self.size)
         cpus = machine.choose_cpus(num_cores, "core")
         self._shares = [cpus[number * self._threads : (number + 1) * self._threads] for number in range(self.size)]
@@ -123,7 +139,7 @@ class Pool:
 
     def open(self, data: Data, number: int, several: bool) -> dict[str, Any]:
         """Cut the model up for sets like this one and run it; every child answers the same."""
-        more = {"step": "open", "model": self._model.path, "weights": self._weights, "threads": self._threads}
+        more = {"step": "open", "model": self._model.path, "changes": self._changes, "threads": self._threads}
         self._history = [_request(data, [number], {**more, "probe": several})]
         return self._ask_all(self._history[0])
 
@@ -135,7 +151,7 @@ class Pool:
     def try_all(
         self, spans: Mapping[str, Sequence[int]], limit: float | None, deadline: float | None, progress: Progress
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str], bool]:
-        """The children's answers by weight, the reasons of those without one, and whether time was over."""
+        """The children's answers by change, the reasons of those without one, and whether time was over."""
         queue = _Queue(spans)
         answers: dict[str, dict[str, Any]] = {}
         faults: dict[str, str] = {}
@@ -144,13 +160,13 @@ class Pool:
         while True:
             late = late or (deadline is not None and time.monotonic() > deadline)
             for worker in [worker for worker in self._workers if worker not in busy and not late]:
-                if weight := queue.next_for(worker):
-                    arguments = {"step": "weight", "weight": weight, "levels": self._levels, "limit": limit}
+                if change := queue.next_for(worker):
+                    arguments = {"step": "change", "change": change, "levels": self._levels, "limit": limit}
                     try:
                         worker.send("task", task="sensitivity", arguments=arguments)
-                        busy[worker] = weight
+                        busy[worker] = change
                     except EngineFailed as error:
-                        faults[weight] = str(error)
+                        faults[change] = str(error)
                         self._replace(worker, str(error))
             if not busy:
                 if late or not self._workers or queue.is_empty():
@@ -159,16 +175,16 @@ class Pool:
             # Those that begin to answer, or all if they have been silent for too long.
             answering = select.select(list(busy), [], [], timeout_s(_PATIENCE_S))[0]
             for worker in answering or list(busy):
-                weight = busy.pop(worker)
+                change = busy.pop(worker)
                 try:
                     left_s = timeout_s(_PATIENCE_S) if answering else 0.1
-                    answers[weight] = worker.wait("task", patience_s=left_s).data
+                    answers[change] = worker.wait("task", patience_s=left_s).data
                 except EngineFailed as error:
-                    faults[weight] = str(error)
+                    faults[change] = str(error)
                     self._replace(worker, str(error))
                 except InferlabError as error:
-                    faults[weight] = str(error)
-                progress(weight, (len(answers) + len(faults)) / len(spans))
+                    faults[change] = str(error)
+                progress(change, (len(answers) + len(faults)) / len(spans))
         rest = queue.rest()
         faults.update(dict.fromkeys(rest, _NO_TIME if late else "; ".join(self._deaths[-1:])))
         return answers, faults, late and bool(rest)
@@ -206,17 +222,17 @@ class Pool:
 
 
 class _Queue:
-    """Weights by the stretch of the graph that they lie in; a child keeps to its own stretch while it can."""
+    """Changes by the stretch of the graph that they lie in; a child keeps to its own stretch while it can."""
 
     def __init__(self, spans: Mapping[str, Sequence[int]]) -> None:
         self._waiting: dict[tuple[int, ...], deque[str]] = {}
-        for weight, span in sorted(spans.items(), key=lambda item: tuple(item[1])):
-            self._waiting.setdefault(tuple(span), deque()).append(weight)
+        for change, span in sorted(spans.items(), key=lambda item: tuple(item[1])):
+            self._waiting.setdefault(tuple(span), deque()).append(change)
         self._at: dict[Worker, tuple[int, ...]] = {}
 
     def next_for(self, worker: Worker) -> str:
-        """The next weight; the first stretch that nobody is at, or else the longest, where its own is done."""
-        left = {span: weights for span, weights in self._waiting.items() if weights}
+        """The next change; the first stretch that nobody is at, or else the longest, where its own is done."""
+        left = {span: changes for span, changes in self._waiting.items() if changes}
         if not left:
             return ""
         if self._at.get(worker) not in left:
@@ -225,12 +241,12 @@ class _Queue:
         return left[self._at[worker]].popleft()
 
     def is_empty(self) -> bool:
-        """Whether every weight was taken."""
+        """Whether every change was taken."""
         return not any(self._waiting.values())
 
     def rest(self) -> list[str]:
-        """The weights that nobody took."""
-        return [weight for weights in self._waiting.values() for weight in weights]
+        """The changes that nobody took."""
+        return [change for changes in self._waiting.values() for change in changes]
 
 
 def _portion(
@@ -242,8 +258,8 @@ def _portion(
         score=dense.get("score"),
         items=items,
         classes=dense.get("classes", 0),
-        sums={weight: answer["levels"] for weight, answer in answers.items()},
-        nan=frozenset(weight for weight, answer in answers.items() if answer["nan"]),
+        sums={change: answer["levels"] for change, answer in answers.items()},
+        nan=frozenset(change for change, answer in answers.items() if answer["nan"]),
         left_out={**dict.fromkeys(opened["missing"], _MISSING), **faults},
         late=late,
     )
@@ -258,16 +274,16 @@ def _alike(data: Data) -> list[list[int]]:
 
 
 def _added(first: TrialResults, other: TrialResults) -> TrialResults:
-    """Both together; a weight counts only if both have it."""
+    """Both together; a change counts only if both have it."""
     return TrialResults(
         powers=_sum(first.powers, other.powers) or {},
         score=_sum(first.score, other.score),
         items=first.items + other.items,
         classes=first.classes,
         sums={
-            weight: [_sum(*both) for both in zip(levels, other.sums[weight], strict=True)]
-            for weight, levels in first.sums.items()
-            if weight in other.sums
+            change: [_sum(*both) for both in zip(levels, other.sums[change], strict=True)]
+            for change, levels in first.sums.items()
+            if change in other.sums
         },
         nan=first.nan | other.nan,
         left_out={**first.left_out, **other.left_out},
@@ -286,9 +302,9 @@ def _request(data: Data, numbers: Sequence[int], more: Mapping[str, Any]) -> Req
     return {**arguments, **more}, blocks
 
 
-def _how_many(model: Model, weights: int, num_cores: int) -> int:
-    """How many children: one for each core, unless weights or memory are too few for that."""
+def _how_many(model: Model, changes: int, num_cores: int) -> int:
+    """How many children: one for each core, unless changes or memory are too few for that."""
     memory = machine.available_memory_bytes()
     each = _COPIES * model.size_bytes + _INTERPRETER_BYTES
     fitting = num_cores if memory is None else int(0.7 * memory / each)
-    return max(1, min(num_cores, weights, fitting))
+    return max(1, min(num_cores, changes, fitting))

@@ -11,6 +11,8 @@ from inferlab.records.optimization import Distance, Recipe
 
 #: The shares of zeros that pruning is tried at, for time and for loss alike; 0 is the model as it is.
 LEVELS = (0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
+#: The shares of a group's channels whose loss is tried: in eighths, so that what is left mostly fills vectors.
+CHANNEL_SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75)
 
 #: What a profile is called where nobody says.
 NAME = "baseline"
@@ -275,6 +277,22 @@ class LossLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelGroup:
+    """Channels that are only removed together, and what removing a share of them, the least important, costs."""
+
+    #: The weights that make them, the first in the graph before the others.
+    weights: tuple[str, ...]
+    channels: int
+    #: By the weight's name, the share that they are of its output channels, and of what it sums up over.
+    outputs: Mapping[str, float]
+    inputs: Mapping[str, float]
+    #: At each share; None where the output was not a number.
+    losses: Mapping[str, float | None]
+    #: With labels only.
+    accuracies: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class LossProfile:
     """What pruning each layer alone costs.
 
@@ -298,6 +316,9 @@ class LossProfile:
     left_out: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
+    #: What removing channels costs; and by their weights, why others keep all of theirs, or were not tried.
+    groups: tuple[ChannelGroup, ...] = ()
+    channels_kept: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto
 
+from inferlab.child.pruning import channel_places
 from inferlab.model.onnx_graph import FLOATS, OnnxGraph, attribute, bodies, label, type_name
 from inferlab.records import Shape
 
@@ -89,8 +90,17 @@ class Groups:
         start = 0
         for segment in layout:
             channels = keep.get(self.find(segment.group), np.arange(segment.size))
-            yield start + (channels[:, None] * segment.repeat + np.arange(segment.repeat)).reshape(-1)
+            yield channel_places(channels, start, segment.repeat).reshape(-1)
             start += segment.size * segment.repeat
+
+    def stretches(self, layout: Layout, group: int) -> tuple[tuple[int, int], ...]:
+        """Where the channels of a group begin on an axis, and how many times in a row each stands there."""
+        starts = np.cumsum([0, *(segment.size * segment.repeat for segment in layout)])
+        return tuple(
+            (int(start), segment.repeat)
+            for start, segment in zip(starts, layout, strict=False)
+            if self.find(segment.group) == group
+        )
 
 
 #: The axes of a value that are followed.

@@ -221,7 +221,8 @@ def apply_recipe(
 
 
 def _pruned(model: Model, levels: Mapping[str, float], pattern: str, folder: Path, listener: Listener) -> Copy:
-    from inferlab.transform.prune import prune, prune_channels
+    from inferlab.transform.channels import prune_channels
+    from inferlab.transform.prune import prune
 
     if pattern == CHANNEL:
         return prune_channels(model, levels, folder, listener)

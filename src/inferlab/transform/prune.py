@@ -1,12 +1,9 @@
-"""Write a copy of an ONNX model in which the smallest weights are zero, or with fewer channels, really smaller."""
+"""Write a copy of an ONNX model in which the smallest weights are zero."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import tempfile
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,18 +12,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from inferlab.child import protocol
-from inferlab.child.pruning import how_many
-from inferlab.errors import BadInput, InferlabError
+from inferlab.errors import BadInput
 from inferlab.files import whole_file
 from inferlab.model.confined import confined
-from inferlab.model.flops.inference import NodeTrace, inlined, read_light, trace
-from inferlab.model.inputs import make_inputs
 from inferlab.model.onnx_file import parse_onnx, read_onnx
 from inferlab.model.onnx_graph import (
     SAME_VALUES,
-    OnnxGraph,
-    all_nodes,
     all_tensors,
     attribute,
     data_place,
@@ -36,22 +27,14 @@ from inferlab.model.onnx_graph import (
     stored_values,
     tensor_bytes,
 )
-from inferlab.model.shapes import resolve
-from inferlab.records import Event, Listener, Model, Shape, ignore
-from inferlab.transform.channel_groups import ChannelTrace
-from inferlab.transform.channel_rules import follow
+from inferlab.records import Model
 from inferlab.transform.copies import (
-    Copy,
-    bring_in,
     check_numbers,
     check_prunable,
-    save,
-    staged,
     target_of,
     writing,
 )
 from inferlab.transform.patterns import mask, parse_groups
-from inferlab.worker import ONNXRUNTIME, run_task, timeout_s
 
 Array = np.ndarray[Any, Any]
 
@@ -60,10 +43,6 @@ Span = tuple[str, int, int]
 
 # A level that was written with two digits still means its N of M.
 _ROUNDED = 0.005
-_PATIENCE_S = 3600.0
-# The largest difference over the largest output: what rounding in another order leaves.
-_ROUNDING = 1e-3
-_HALF_ROUNDING = 5e-2
 
 
 @confined(reads=["model"], writes=["folder"])
@@ -235,177 +214,3 @@ def _rows(node: NodeProto, place: int, places: Array) -> Array | None:
         turned = np.swapaxes(places, -1, -2) if place else places
         return turned.reshape(-1, turned.shape[-1])
     return None
-
-
-def prune_channels(model: Model, levels: Mapping[str, float], folder: Path, listener: Listener = ignore) -> Copy:
-    """Write a copy into `folder` in which each named weight lost the share `levels[name]` of its output channels.
-
-    Those of the smallest norm go, with all that reads them. Channels that meet, such as in a sum, go together, as
-    many as the smallest level among their weights says, by the sum of their norms. The copy is run before it is
-    done: it gives what the original does with those weights zero that read the removed channels.
-    """
-    target = target_of(model, folder, "pruned")
-    listener(Event("removing-channels", {"model": model.source}))
-    shapes = resolve(model.inputs, None, None, {}).shapes
-    known = _shapes(model, shapes)
-    with staged(target, "pruned") as out, tempfile.TemporaryDirectory(prefix="inferlab-channels-") as beside:
-        masked = Path(beside) / "masked.onnx"
-        left_alone = _write_shrunk(model, levels, known, out, masked.parent)
-        if masked.exists():
-            _compare(model, shapes, masked, out / target.name)
-    return Copy(read_onnx(target, str(target)), left_alone)
-
-
-@confined(reads=["model"], writes=["folder", "beside"])
-def _write_shrunk(
-    model: Model, levels: Mapping[str, float], known: Mapping[str, Shape | None], folder: Path, beside: Path
-) -> dict[str, str]:
-    """Write the copy, and where channels are removed one that has them masked; which weights keep all, and why."""
-    original = Path(model.path)
-    proto = _loaded(original)
-    followed = follow(proto, dict(known))
-    for name, level in levels.items():
-        check_prunable(name, level, followed.stored.get(name))
-        check_numbers(name, stored_values(followed.stored[name], original.parent), "pruned")
-    keep, left_alone = _choose(followed, levels)
-    if keep and not model.random:
-        _mask(followed, keep)
-        save(proto, beside / "masked.onnx")
-        proto = _loaded(original)
-        followed = follow(proto, dict(known))
-    _shrink(proto, followed, keep)
-    save(proto, folder / original.name)
-    return left_alone
-
-
-def _loaded(path: Path) -> ModelProto:
-    """The model with all its weights in memory, its own functions' nodes in their callers' place."""
-    proto = parse_onnx(path)
-    external_files(proto, path.parent, path)
-    bring_in(proto, path)
-    return inlined(proto)
-
-
-def _shapes(model: Model, shapes: Mapping[str, Shape]) -> dict[str, Shape | None]:
-    """The shapes of all values: inferred, or else seen when the model runs."""
-    known, whole = _known_shapes(model, shapes, {})
-    if not whole:
-        with contextlib.suppress(InferlabError):  # what is not known is not followed
-            known, _ = _known_shapes(model, shapes, trace(model, shapes))
-    return known
-
-
-@confined(reads=["model"])
-def _known_shapes(
-    model: Model, shapes: Mapping[str, Shape], seen: Mapping[int, NodeTrace]
-) -> tuple[dict[str, Shape | None], bool]:
-    """The shapes of all values as inferred or seen, and whether none is missing."""
-    graph = read_light(model, shapes).proto.graph
-    known = {name: tensor.shape for name, tensor in OnnxGraph(graph).declared.items()}
-    for number, node in enumerate(all_nodes(graph)) if seen else ():
-        outputs = [name for name in node.output if name]
-        if number in seen and len(outputs) == len(seen[number].outputs):
-            known.update(zip(outputs, (tensor.shape for tensor in seen[number].outputs), strict=True))
-    return known, all(known.get(name) is not None for node in graph.node for name in node.output if name)
-
-
-def _choose(followed: ChannelTrace, levels: Mapping[str, float]) -> tuple[dict[int, Array], dict[str, str]]:
-    """The channels that stay of each group that loses some, and which weights keep all of theirs, and why."""
-    groups = followed.groups
-    makers: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    tied: dict[int, set[str]] = defaultdict(set)
-    for name, axis, group in followed.makers:
-        makers[groups.find(group)].append((name, axis))
-        tied[groups.find(group)].add(name)
-    for name, layout in followed.followers:
-        for segment in layout:
-            tied[groups.find(segment.group)].add(name)
-    keep: dict[int, Array] = {}
-    left_alone: dict[str, str] = {}
-    for group, weights in sorted(tied.items()):
-        shares = {name: levels.get(name, 0.0) for name in weights if name in levels or _makes(name, makers[group])}
-        reason = groups.reason(group) or _untold(shares)
-        if reason:
-            left_alone.update({name: reason for name, level in shares.items() if level})
-        elif makers[group]:
-            remaining = _largest(followed, makers[group], min(shares.values()))
-            keep.update({group: remaining} if remaining is not None else {})
-    known = {name for weights in tied.values() for name in weights}
-    for name in sorted(name for name, level in levels.items() if level and name not in known):
-        left_alone[name] = followed.reasons.get(name, "it goes into no product whose channels could be followed")
-    return keep, left_alone
-
-
-def _makes(name: str, makers: list[tuple[str, int]]) -> bool:
-    return any(name == maker for maker, _ in makers)
-
-
-def _untold(shares: Mapping[str, float]) -> str:
-    """Why channels stay that weights make together; empty where all of them are to lose some."""
-    still = sorted(name for name, level in shares.items() if not level)
-    return f"its channels meet those of '{still[0]}', which keeps all of them" if still else ""
-
-
-def _largest(followed: ChannelTrace, makers: list[tuple[str, int]], level: float) -> Array | None:
-    """The channels with the largest norms, in order; None where all stay."""
-    norms: Array = np.zeros(0)
-    for name, axis in makers:
-        array = np.moveaxis(numpy_helper.to_array(followed.stored[name]), axis, 0)
-        rows = array.reshape(len(array), -1).astype(np.float64)
-        norm = np.sqrt(np.square(rows).sum(axis=1))
-        norms = norms + norm if len(norms) else norm
-    removed = min(how_many(len(norms), level), len(norms) - 1)
-    return np.sort(np.argsort(norms, kind="stable")[removed:]) if removed else None
-
-
-def _mask(followed: ChannelTrace, keep: Mapping[int, Array]) -> None:
-    """Zero the weights that read channels that will be removed."""
-    for name, axis in followed.sums.items():
-        array = numpy_helper.to_array(followed.stored[name]).copy()
-        gone = np.ones(array.shape[axis], bool)
-        gone[followed.groups.kept(followed.axes[name][axis], keep)] = False
-        np.moveaxis(array, axis, 0)[gone] = 0
-        followed.stored[name].CopyFrom(numpy_helper.from_array(array, followed.stored[name].name))
-
-
-def _shrink(proto: ModelProto, followed: ChannelTrace, keep: Mapping[int, Array]) -> None:
-    """Take the removed channels out of all tensors, and set the numbers that count them."""
-    groups = followed.groups
-    for name, axes in followed.axes.items():
-        tensor = followed.stored[name]
-        array = numpy_helper.to_array(tensor)
-        for axis, layout in axes.items():
-            array = np.take(array, groups.kept(layout, keep), axis)
-        if list(array.shape) != list(tensor.dims):
-            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
-    for node, layout in followed.group_counts:
-        for proto_attribute in node.attribute:
-            if proto_attribute.name == "group":
-                proto_attribute.i = len(groups.kept(layout, keep))
-    for name, place, layout in followed.sizes:
-        told = numpy_helper.to_array(followed.stored[name]).copy()
-        told.reshape(-1)[place] = len(groups.kept(layout, keep))
-        followed.stored[name].CopyFrom(numpy_helper.from_array(told, followed.stored[name].name))
-    del proto.graph.value_info[:]
-    dims = {tensor.name: tensor.dims for tensor in proto.graph.initializer}
-    for value in proto.graph.input:
-        # Old models list their constants among the inputs.
-        for place, size in enumerate(dims.get(value.name, ())):
-            value.type.tensor_type.shape.dim[place].dim_value = size
-
-
-def _compare(model: Model, shapes: Mapping[str, Shape], masked: Path, made: Path) -> None:
-    """The copy must compute what the original does without the removed channels: else they were not followed."""
-    packed, blocks = protocol.pack_sets([make_inputs(model.inputs, shapes, 0)], None)
-    arguments = {"model": str(masked), "copy": str(made), **packed}
-    answer = run_task(ONNXRUNTIME, "onnx_files.check_copy", arguments, blocks, timeout_s(_PATIENCE_S))
-    difference = answer["difference"]
-    if difference is None:
-        raise BadInput(
-            f"{model.source} does not run on inputs that are made up for it, so it cannot be checked that nothing "
-            "else lost its channels. Prune it by another pattern, or fix the shapes of its inputs."
-        )
-    if difference > (_ROUNDING if model.precision in ("FP32", "FP64") else _HALF_ROUNDING):
-        raise InferlabError(
-            f"Channels of {model.source} were removed that others still need; nothing was written."
-        )

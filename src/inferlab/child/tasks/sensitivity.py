@@ -1,8 +1,8 @@
-"""What pruning one weight does to a model's outputs, without a session for every weight and level.
+"""What changes of weights do to a model's outputs, without a session for every change and level.
 
-The graph is cut into a few segments, each a session that is made once. A weight is tried in a session of only
-what depends on it in its own segment, with the weight as an input and all others constant; then the segments
-behind it follow.
+The graph is cut into a few segments, each a session that is made once. A change is tried in a session of only
+what depends on its weights in their own segments, with these as inputs and all others constant; then the segments
+behind them follow.
 """
 
 from __future__ import annotations
@@ -23,18 +23,38 @@ _kept: Dict[str, Any] = {}
 
 
 def run(arguments: Dict[str, Any], blocks: List[bytes]) -> Answer:
-    """One step: open a model with its first set of inputs, begin with other sets, or try one weight."""
-    if arguments["step"] == "weight":
-        return _kept["trial"].try_weight(arguments["weight"], arguments["levels"], arguments["limit"]), []
+    """One step: open a model with its first set of inputs, begin with other sets, or try one change."""
+    if arguments["step"] == "change":
+        return _kept["trial"].try_change(arguments["change"], arguments["levels"], arguments["limit"]), []
     inputs, labels = protocol.unpack_sets(arguments, blocks)
     if arguments["step"] == "begin":
         return _kept["trial"].begin(inputs, labels), []
-    trial = _kept["trial"] = Trial(arguments["model"], arguments["weights"], arguments["threads"])
+    changes = {name: Change(**change) for name, change in arguments["changes"].items()}
+    trial = _kept["trial"] = Trial(arguments["model"], changes, arguments["threads"])
     trial.plan(inputs[0])
     answer = trial.begin(inputs, labels)
     answer.update(spans=trial.spans, missing=trial.missing)
     answer["bytes"] = trial.bytes_of_a_set() if arguments["probe"] else 0
     return answer, []
+
+
+class Change(NamedTuple):
+    """Weights that change together: their smallest elements become zero, or they stop reading some channels."""
+
+    #: By name; of channels the axis that they stand on, and the stretches of it where they do.
+    weights: Dict[str, Optional[Tuple[int, Sequence[Sequence[int]]]]]
+    #: The channels in the order in which they go.
+    order: Sequence[int]
+
+    def at(self, weight: str, array: Any, level: float) -> Any:
+        """A weight as it is at a level."""
+        place = self.weights[weight]
+        if place is None:
+            copy = array.copy()
+            copy.reshape(-1)[pruning.smallest(array, level)] = 0
+            return copy
+        gone = self.order[: pruning.channels_removed(len(self.order), level)]
+        return pruning.without_channels(array, place[0], place[1], gone)
 
 
 class Segment(NamedTuple):
@@ -48,16 +68,16 @@ class Segment(NamedTuple):
 
 
 class Trial:
-    """A model in segments, the dense model's values between them, and the weights to try."""
+    """A model in segments, the dense model's values between them, and the changes to try."""
 
-    def __init__(self, model: str, weights: Sequence[str], threads: int) -> None:
+    def __init__(self, model: str, changes: Dict[str, Change], threads: int) -> None:
         import onnxruntime
 
         self._module = onnxruntime
         self._threads = threads
         self._constants: Values = {}
         self._parts = Parts(model)
-        self._weights = weights
+        self._changes = changes
         self._segments: List[Segment] = []
         self._dense: List[Values] = []
         self._outputs: List[Values] = []
@@ -69,7 +89,8 @@ class Trial:
 
     def plan(self, inputs: Values) -> None:
         """Cut the graph, in one piece where values that are no tensors cross the cuts."""
-        count = max(1, min(_MOST_SEGMENTS, len(self._weights) // _LAYERS_A_SEGMENT))
+        weights = sum(len(change.weights) for change in self._changes.values())
+        count = max(1, min(_MOST_SEGMENTS, weights // _LAYERS_A_SEGMENT))
         try:
             self._cut(count, inputs)
         except Exception:
@@ -77,15 +98,18 @@ class Trial:
                 raise
             self._cut(1, inputs)
         self.spans, self.missing = {}, []
-        for weight in self._weights:
-            uses = self._parts.uses(weight) if self._parts.has(weight) else []
-            ends = [number for number, segment in enumerate(self._segments) if uses and uses[0] < segment.end]
-            if not ends:
-                self.missing.append(weight)
-                continue
-            # A weight that other segments use as well is tried with all that follows in one piece.
-            alone = uses[-1] < self._segments[ends[0]].end
-            self.spans[weight] = [ends[0], ends[0] + 1 if alone else len(self._segments)]
+        for name, change in self._changes.items():
+            stored = all(self._parts.has(weight) for weight in change.weights)
+            uses = self._parts.uses(change.weights) if stored else []
+            within = [
+                number
+                for number, segment in enumerate(self._segments)
+                if uses and uses[0] < segment.end and (number == 0 or self._segments[number - 1].end <= uses[-1])
+            ]
+            if within:
+                self.spans[name] = [within[0], within[-1] + 1]
+            else:
+                self.missing.append(name)
 
     def begin(self, inputs: Sequence[Values], labels: Optional[List[Any]]) -> Dict[str, Any]:
         """Run the dense model on these sets, and keep what crosses the cuts."""
@@ -105,34 +129,36 @@ class Trial:
             answer["classes"] = _kept["classes"].count
         return answer
 
-    def try_weight(self, weight: str, levels: Sequence[float], limit: Optional[float]) -> Dict[str, Any]:
-        """The sums that the outputs come to with the weight pruned to each level.
+    def try_change(self, name: str, levels: Sequence[float], limit: Optional[float]) -> Dict[str, Any]:
+        """The sums that the outputs come to with a change at each level.
 
         Levels above the first whose relative power reaches the limit are not tried.
         """
-        array, kind = self._parts.weight(weight), self._parts.type_of(weight)
-        if pruning.count_nan(array):
+        change = self._changes[name]
+        arrays = {weight: self._parts.weight(weight) for weight in change.weights}
+        if any(map(pruning.count_nan, arrays.values())):
             return {"nan": True, "levels": [None] * len(levels)}
-        begin, end = self.spans[weight]
-        nodes = self._nodes_of(weight)
-        needs = [name for name in self._parts.needed_by(nodes) if name != weight]
+        begin, end = self.spans[name]
+        nodes = self._nodes_of(name)
+        needs = [value for value in self._parts.needed_by(nodes) if value not in arrays]
         made = self._parts.made_by(nodes)
-        gives = [name for segment in self._segments[begin:end] for name in segment.gives if name in made]
+        gives = [value for segment in self._segments[begin:end] for value in segment.gives if value in made]
         if not gives:
             return {"nan": False, "levels": [self._sums(self._outputs)] * len(levels)}
         cached = self._fetch(begin, end)
-        feeds = {**_feeds(cached[0], needs), weight: (kind, array.shape)}
-        session = self._session(nodes, feeds, gives)
-        # Levels nest, so two that leave as many weights are the same; those of zeros alone change nothing.
-        by_count = {_nonzero(array): self._sums(self._outputs)}
+        kinds = {weight: self._parts.type_of(weight) for weight in arrays}
+        weights = {weight: (kinds[weight], array.shape) for weight, array in arrays.items()}
+        session = self._session(nodes, {**_feeds(cached[0], needs), **weights}, gives)
+        # Levels nest, so two that leave as many elements are the same; those of zeros alone change nothing.
+        by_count = {sum(map(_nonzero, arrays.values())): self._sums(self._outputs)}
         sums = []
         for level in levels:
-            pruned = _pruned(array, level)
-            left = _nonzero(pruned)
+            changed = {weight: change.at(weight, array, level) for weight, array in arrays.items()}
+            left = sum(map(_nonzero, changed.values()))
             if left not in by_count:
-                value = self._value(pruned, kind)
-                changed = [_run(session, [*needs, weight], gives, {**values, weight: value}) for values in cached]
-                by_count[left] = self._sums(self._follow(changed, end))
+                fed = {weight: self._value(array, kinds[weight]) for weight, array in changed.items()}
+                results = [_run(session, [*needs, *fed], gives, {**values, **fed}) for values in cached]
+                by_count[left] = self._sums(self._follow(results, end))
             sums.append(by_count[left])
             loss = None if limit is None else scoring.relative_power(by_count[left], self._powers)
             if loss is not None and limit is not None and loss >= limit:
@@ -184,14 +210,15 @@ class Trial:
             self._segments.append(Segment(begin, end, session, needs, gives))
 
     def _fetch(self, begin: int, end: int) -> List[Values]:
-        """What the weights of some segments need of the dense model, for every set; the last answer is kept."""
+        """What the changes of some segments need of the dense model, for every set; the last answer is kept."""
         if self._fetched[0] == (begin, end):
             return self._fetched[1]
         self._fetched = ((-1, -1), [])
         wanted = set()
-        for weight, span in self.spans.items():
+        for name, span in self.spans.items():
             if span == [begin, end]:
-                wanted.update(set(self._parts.needed_by(self._nodes_of(weight))) - {weight})
+                needs = self._parts.needed_by(self._nodes_of(name))
+                wanted.update(set(needs) - self._changes[name].weights.keys())
         wanted -= self._dense[0].keys()
         cached = [dict(values) for values in self._dense]
         if wanted:
@@ -203,8 +230,8 @@ class Trial:
         self._fetched = ((begin, end), cached)
         return cached
 
-    def _nodes_of(self, weight: str) -> List[int]:
-        return self._parts.after(weight, self._segments[self.spans[weight][1] - 1].end)
+    def _nodes_of(self, name: str) -> List[int]:
+        return self._parts.after(self._changes[name].weights, self._segments[self.spans[name][1] - 1].end)
 
     def _as_values(self, inputs: Values) -> Values:
         return {name: self._module.OrtValue.ortvalue_from_numpy(value) for name, value in inputs.items()}
@@ -264,9 +291,3 @@ def _nonzero(array: Any) -> int:
     import numpy
 
     return int(numpy.count_nonzero(array))
-
-
-def _pruned(array: Any, level: float) -> Any:
-    copy = array.copy()
-    copy.reshape(-1)[pruning.smallest(array, level)] = 0
-    return copy
