@@ -16,8 +16,15 @@ from inferlab.measure.paired import ComparisonJob, compare
 from inferlab.model.flops.costs import Costs
 from inferlab.model.inputs import ITEMS, Data, generate_data
 from inferlab.profiling import loss, performance, roofline
-from inferlab.profiling.copies import ZEROS, measure_copies, measure_levels, own_shapes, warmed_briefly
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.copies import (
+    ZEROS,
+    measure_copies,
+    measure_levels,
+    measure_mixed_copies,
+    own_shapes,
+    warmed_briefly,
+)
+from inferlab.profiling.estimate import usual_weights, with_estimate
 from inferlab.profiling.flops import flops_profile
 from inferlab.profiling.gains import best_gain, gain_recipe
 from inferlab.profiling.options import Request
@@ -28,6 +35,7 @@ from inferlab.records.profile import (
     FORMAT,
     LEVELS,
     LossMetric,
+    LossProfile,
     PerformanceProfile,
     Profile,
     Verified,
@@ -74,6 +82,7 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     # A torch model, or one without weights, has nothing that could be pruned; that is no fault.
     prunable = costs is not None and request.job.model.kind == "onnx" and bool(loss.layers_to_prune(costs))
     parts += [_loss] if wanted.loss and prunable else []
+    parts += [_mixed] if wanted.performance and wanted.loss and wanted.estimate and prunable else []
     told = False
     for part in parts:
         try:
@@ -86,8 +95,10 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
         except InferlabError as error:
             profile = _with_problem(profile, error)
             yield with_estimate(profile, wanted.budget)
-        if part is _performance and not told:
-            _tell_estimate(with_estimate(profile, wanted.budget), listener)
+        estimated = with_estimate(profile, wanted.budget)
+        best = best_gain(estimated)
+        if (part is _performance and not told) or (part is _mixed and best is not None and best.shares):
+            _tell_estimate(estimated, listener)
     if wanted.verify:
         profile = with_estimate(profile, wanted.budget)
         if best_gain(profile) is None:
@@ -189,7 +200,29 @@ def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) 
         seconds=_LOSS_LIMIT * wanted.time_s,
         name=wanted.loss_name,
     )
-    yield replace(profile, loss=measured_loss)
+    profile = replace(profile, loss=measured_loss)
+    yield profile
+    left_s = _LOSS_LIMIT * wanted.time_s - measured_loss.seconds
+    yield replace(profile, loss=_with_channels(request, costs, measured_loss, data, left_s, listener))
+
+
+def _with_channels(
+    request: Request, costs: Costs, found: LossProfile, data: Data, seconds: float, listener: Listener
+) -> LossProfile:
+    """The loss profile with what removing channels costs; why it is not there is a finding."""
+    job, weights = request.job, usual_weights(loss.layers_to_prune(costs))
+    try:
+        groups, kept = loss.measure_channels(job.model, weights, data, listener, job.cell.num_cores, seconds)
+    except InferlabError as error:
+        finding = Finding("channels-not-tried", {"reason": str(error)})
+        return replace(found, findings=(*found.findings, finding))
+    return replace(found, groups=groups, channels_kept=kept)
+
+
+def _mixed(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+    """Copies in which each group of channels loses a share of its own, as the losses of the groups let choose."""
+    for grown in measure_mixed_copies(request, costs, profile, data_for(request), listener):
+        yield replace(profile, performance=grown)
 
 
 def _items(costs: Costs, job: Job) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +17,24 @@ from inferlab.measure.cells import Job
 from inferlab.model.flops.costs import Costs
 from inferlab.model.inputs import ITEMS, Data
 from inferlab.model.shapes import resolve
+from inferlab.profiling.channel_shares import best_shares
 from inferlab.profiling.estimate import usual_weights
-from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within
+from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within, shares_recipe
 from inferlab.profiling.interleaved import InterleavedTimer, Variant
 from inferlab.profiling.loss import Evaluation, evaluate, layers_to_prune
 from inferlab.profiling.options import Request
+from inferlab.profiling.predict import is_faster
 from inferlab.records import Event, Finding, Listener, Model, Shape, ignore
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
-from inferlab.records.profile import ChangedCopy, Layer, LossMetric, OtherEngine, PerformanceProfile, level_key
+from inferlab.records.profile import (
+    ChangedCopy,
+    Layer,
+    LossMetric,
+    OtherEngine,
+    PerformanceProfile,
+    Profile,
+    level_key,
+)
 from inferlab.transform.copies import MOST_CALIBRATION_ITEMS, apply_recipe
 from inferlab.transform.prune import prune
 from inferlab.transform.quantize import needs_reduced_range
@@ -39,6 +50,8 @@ _COPY_SHARE = 0.15
 _JUDGING_SHARE = 0.1
 # No further copy is begun after so many times the measuring time of a part.
 _LIMIT = 6.0
+# So many copies with shares of their own for groups of channels are made, each chosen by what the others lost.
+_MOST_MIXED = 3
 
 
 def measure_levels(
@@ -123,6 +136,34 @@ def measure_copies(
             yield copies.profile
 
 
+def measure_mixed_copies(
+    request: Request, costs: Costs, profile: Profile, data: Data, listener: Listener
+) -> Iterator[PerformanceProfile]:
+    """The performance profile with copies in which each group of channels lost a share of its own.
+
+    The first is what the losses of the groups one by one let choose within the budget. What that copy really loses
+    corrects the next choice, until what is chosen is a copy that was timed.
+    """
+    performance, loss, budget = profile.performance, profile.loss, request.wanted.budget
+    if performance is None or loss is None or not performance.layers:
+        return
+    copy_s = _COPY_SHARE * request.wanted.time_s
+    with (
+        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
+        InterleavedTimer(
+            warmed_briefly(request.job), costs, performance, copy_s, _only_waiting(listener)
+        ) as timer,
+    ):
+        copies = _Copies(request, performance, data, Path(folder), timer, listener)
+        for _ in range(_MOST_MIXED):
+            best = best_shares(copies.profile, loss, budget)
+            if best is None or best.copy is not None or not is_faster(performance, best.ms_per_batch or math.inf):
+                return
+            if not copies.measure(shares_recipe(best.shares)):
+                return
+            yield copies.profile
+
+
 def warmed_briefly(job: Job) -> Job:
     """The same job with less warming up: of many short measurements it would take most of the time."""
     return replace(job, cell=replace(job.cell, warmup_s=min(job.cell.warmup_s, _WARMUP_S)))
@@ -162,9 +203,13 @@ def _without_channels(weights: Sequence[str], share: float) -> Recipe:
 
 def _name(recipe: Recipe) -> str:
     """What is done to a copy, for messages."""
-    channels = recipe.pruning.sparsity or 0.0 if recipe.pruning is not None else 0.0
+    shares = list(recipe.pruning.layers.values()) if recipe.pruning is not None else []
+    channels = sum(shares) / len(shares) if shares else 0.0
     parts = ["INT8"] if recipe.quantization is not None else []
-    parts += [f"{channels:.0%} of channels removed".replace("%", " %")] if channels else []
+    if len(set(shares)) > 1:
+        parts.append(f"{channels:.1%} of the channels of {len(shares)} layers removed".replace("%", " %"))
+    elif channels:
+        parts.append(f"{channels:.0%} of channels removed".replace("%", " %"))
     return " with ".join(parts)
 
 
@@ -219,7 +264,7 @@ class _Copies:
     @property
     def profile(self) -> PerformanceProfile:
         """The profile with all copies by now."""
-        copies = tuple(
+        copies = [
             ChangedCopy(
                 made.recipe,
                 variant.ms_per_batch,
@@ -228,8 +273,12 @@ class _Copies:
                 None if variant.output_check.status == "mismatch" else made.distance,
             )
             for made, variant in self._timed
+        ]
+        profile = replace(
+            self._profile,
+            copies=(*self._profile.copies, *(copy for copy in copies if not copy.mixed)),
+            mixed_copies=tuple(copy for copy in copies if copy.mixed),
         )
-        profile = replace(self._profile, copies=copies)
         int8 = find_copy(profile, int8=True, channels=0.0)
         if int8 is None:
             return profile

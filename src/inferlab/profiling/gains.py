@@ -5,11 +5,12 @@ Copies were measured at a few shares of removed channels; what lies between is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from inferlab.profiling.predict import WORTH, Points, between, is_faster, layer_times
-from inferlab.records.optimization import Pruning, Recipe
+from inferlab.profiling.channel_shares import SharesGain, best_shares, gain_of_shares
+from inferlab.profiling.predict import WORTH, Points, between, copy_loss, is_faster, layer_times
+from inferlab.records.optimization import CHANNEL, Pruning, Recipe
 from inferlab.records.profile import ChangedCopy, Gain, LossMetric, OtherEngine, PerformanceProfile, Profile
 
 #: Channels are removed in steps of this share.
@@ -22,7 +23,11 @@ def find_gains(profile: Profile, budget: float) -> tuple[Gain, ...]:
     if performance is None:
         return ()
     metric = loss_metric(profile)
-    gains = [*_from_copies(performance, budget, metric), *_from_zeros(profile, performance)]
+    gains = [
+        *_from_copies(performance, budget, metric),
+        *_from_groups(profile, performance, budget),
+        *_from_zeros(profile, performance),
+    ]
     return tuple(sorted(gains, key=lambda gain: (not gain.counts, gain.ms_per_batch)))
 
 
@@ -49,7 +54,7 @@ def faster_elsewhere(profile: Profile) -> OtherEngine | None:
     allowed = {
         (gain.int8, gain.channels)
         for gain in profile.gains
-        if not gain.zeros and gain.loss is not None and gain.loss <= gain.budget
+        if not gain.zeros and not gain.shares and gain.loss is not None and gain.loss <= gain.budget
     }
     return next(
         (
@@ -92,6 +97,8 @@ def gain_recipe(profile: Profile, gain: Gain) -> Recipe | None:
     performance = profile.performance
     if gain.zeros and profile.estimate is not None:
         return Recipe(pruning=Pruning(scope="layers", layers=dict(profile.estimate.levels)))
+    if gain.shares:
+        return shares_recipe(gain.shares)
     if performance is None:
         return None
     quantized = find_copy(performance, int8=True, channels=0.0)
@@ -102,6 +109,11 @@ def gain_recipe(profile: Profile, gain: Gain) -> Recipe | None:
     levels = dict.fromkeys(pruned.recipe.pruning.layers, gain.channels)
     pruning = replace(pruned.recipe.pruning, sparsity=gain.channels, layers=levels)
     return replace(recipe or pruned.recipe, pruning=pruning)
+
+
+def shares_recipe(shares: Mapping[str, float]) -> Recipe:
+    """What removes shares of channels by the weights that make them."""
+    return Recipe(pruning=Pruning(scope="layers", pattern=CHANNEL, layers=shares))
 
 
 def gain_layer_times(profile: Profile, gain: Gain | None) -> dict[int, float]:
@@ -115,6 +127,8 @@ def gain_layer_times(profile: Profile, gain: Gain | None) -> dict[int, float]:
     if gain.zeros:
         levels = profile.estimate.levels if profile.estimate is not None else {}
         return times if profile.loss is None else layer_times(performance, profile.loss, levels)
+    if gain.shares and profile.loss is not None:
+        return {**times, **gain_of_shares(performance, profile.loss, gain.shares).layers_ms}
     return {
         layer.index: _time_at(performance, gain.channels, gain.int8, _layer_time(layer.id, layer.ms), layer.ms)
         for layer in performance.layers
@@ -160,6 +174,30 @@ def _gain(performance: PerformanceProfile, share: float, int8: bool, budget: flo
         budget=budget,
         counts=loss is not None and loss <= budget and is_faster(performance, ms),
         accuracy=None if dense is None or drop is None else max(0.0, dense - drop),
+    )
+
+
+def _from_groups(profile: Profile, performance: PerformanceProfile, budget: float) -> Sequence[Gain]:
+    """What removing another share of each group's channels gives, where copies tell what time goes with them."""
+    uniform = any(copy.channels and not copy.int8 for copy in performance.copies)
+    best = best_shares(performance, profile.loss, budget) if uniform and profile.loss is not None else None
+    return [] if best is None or best.ms_per_batch is None else [_gain_of_shares(performance, best, budget)]
+
+
+def _gain_of_shares(performance: PerformanceProfile, best: SharesGain, budget: float) -> Gain:
+    assert best.ms_per_batch is not None
+    distance = best.copy.distance if best.copy is not None else None
+    return Gain(
+        int8=False,
+        channels=best.channels,
+        zeros=0.0,
+        ms_per_batch=best.ms_per_batch,
+        speedup=performance.ms_per_batch / best.ms_per_batch,
+        loss=best.loss,
+        budget=budget,
+        counts=best.loss is not None and best.loss <= budget and is_faster(performance, best.ms_per_batch),
+        accuracy=None if distance is None else distance.accuracy,
+        shares=best.shares,
     )
 
 
@@ -258,13 +296,3 @@ def _accuracy_drop(copy: ChangedCopy) -> float | None:
     if distance is None or distance.accuracy is None or distance.original_accuracy is None:
         return None
     return max(0.0, distance.original_accuracy - distance.accuracy)
-
-
-def copy_loss(copy: ChangedCopy, metric: LossMetric) -> float | None:
-    """What the whole change of a copy costs; without labels, how far its outputs move. Less than none is none."""
-    distance = copy.distance
-    if distance is None:
-        return None
-    loss = distance.loss_rise if metric == "cross-entropy" and distance.loss_rise is not None else None
-    loss = distance.relative_power if loss is None else loss
-    return None if loss is None else max(0.0, loss)

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from inferlab.records.profile import (
+    ChangedCopy,
     Layer,
     LossLayer,
+    LossMetric,
     LossProfile,
     PerformanceProfile,
     Profile,
@@ -44,6 +46,16 @@ def int8_speedup(performance: PerformanceProfile | None) -> float | None:
     if performance is None or not performance.int8_ms_per_batch:
         return None
     return performance.ms_per_batch / performance.int8_ms_per_batch
+
+
+def copy_loss(copy: ChangedCopy, metric: LossMetric) -> float | None:
+    """What the whole change of a copy costs; without labels, how far its outputs move. Less than none is none."""
+    distance = copy.distance
+    if distance is None:
+        return None
+    loss = distance.loss_rise if metric == "cross-entropy" and distance.loss_rise is not None else None
+    loss = distance.relative_power if loss is None else loss
+    return None if loss is None else max(0.0, loss)
 
 
 def predict(

@@ -190,8 +190,13 @@ class ChangedCopy:
 
     @property
     def channels(self) -> float:
-        """The share of the channels that its layers lost."""
+        """The share of the channels that its layers lost, where all lost the same."""
         return (self.recipe.pruning.sparsity or 0.0) if self.recipe.pruning is not None else 0.0
+
+    @property
+    def mixed(self) -> bool:
+        """Whether each group of channels lost a share of its own."""
+        return self.recipe.pruning is not None and self.recipe.pruning.scope == "layers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +255,8 @@ class PerformanceProfile:
     copies: tuple[ChangedCopy, ...] = ()
     #: What the best of the copies takes elsewhere, the fastest first.
     other_engines: tuple[OtherEngine, ...] = ()
+    #: Copies that lost another share of each group's channels.
+    mixed_copies: tuple[ChangedCopy, ...] = ()
 
     @property
     def engine_and_version(self) -> str:
@@ -387,6 +394,8 @@ class Gain:
     verified: Verified | None = None
     #: With labels only: the accuracy that is expected.
     accuracy: float | None = None
+    #: By the weight that makes them, the share of the channels that goes, where it is not the same for all.
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

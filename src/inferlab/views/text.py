@@ -24,6 +24,8 @@ SCENARIO_NAMES = {
 
 def what_is_done(gain: Gain) -> str:
     """What a gain consists of: "INT8", "40 % of channels removed"."""
+    if gain.shares:
+        return f"{share(gain.channels)} of channels removed, of each group its own share"
     return what_is_done_by(gain.int8, gain.channels, gain.zeros)
 
 
@@ -171,6 +173,7 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"with {', '.join(d['levels'])} of the weights zero the model seemed slower: something disturbed the "
         "measuring there. Repeat it, or give more time."
     ),
+    "channels-not-tried": lambda d: f"what removing channels costs was not tried: {d['reason']}",
     "copy-left-out": lambda d: f"the estimate does without {d['copy']}: {d['reason']}",
     "nan-weights": lambda d: (
         f"the weight '{d['weight']}' has values that are not numbers. Export the model again."
@@ -499,6 +502,9 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "removing-channels": lambda d: f"Removing channels from a copy of {d['model']}",
     "ceilings": lambda d: f"Measuring the ceilings of this machine on {plural(d['num_cores'], 'core')}",
     "loss": lambda d: f"Pruning {plural(d['layers'], 'layer')} one by one, on {plural(d['items'], 'item')}",
+    "channel-loss": lambda d: (
+        f"Removing channels of {plural(d['groups'], 'group')} one by one, on {plural(d['items'], 'item')}"
+    ),
     "nothing-to-verify": lambda d: (
         "There is nothing to verify: nothing that was tried gains within the loss budget"
     ),
