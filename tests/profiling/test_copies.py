@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from inferlab.lab import Lab
+from inferlab.model.flops.count import costs
+from inferlab.optimizing.levels import resolve
 from inferlab.profiling import copies, interleaved
 from inferlab.profiling.gains import gain_recipe
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Event, Model, Plan
-from inferlab.records.optimization import VersionOptions
+from inferlab.records.optimization import CHANNEL, Pruning, Recipe, VersionOptions
 from inferlab.records.profile import Gain, Profile, ProfileOptions
 from tests.helpers.graphs import FLOAT, model_of, node, saved
 
@@ -189,3 +191,90 @@ def test_an_engine_that_computes_zeros_faster_is_timed_on_copies_with_zeros(tmp_
     assert gains_from_zeros(profile.performance)
     without = Lab().profile(plan, replace(WANTED, estimate=False)).performance
     assert without is not None and dict(without.pruned) == {}
+
+
+# A layer takes a time that goes with the elements of its weight.
+DENSE = """
+import time
+import numpy
+import onnx
+
+class Dense:
+    capabilities = frozenset({"layer_times"})
+
+    def load(self, model, options):
+        graph = onnx.load(model).graph
+        sizes = {one.name: numpy.prod(one.dims) for one in graph.initializer}
+        products = [node for node in graph.node if node.op_type == "MatMul"]
+        self.seconds = {node.output[0]: 0.004 * sizes[node.input[1]] / 1024 for node in products}
+        return {}
+
+    def bind(self, inputs, stream=0):
+        def call():
+            time.sleep(sum(self.seconds.values()))
+            return [numpy.zeros((1, 32), numpy.float32)]
+        return call
+
+    def layer_times(self, inputs, seconds, imposed_sparsity=None):
+        layers = [{"name": name, "covers": [name], "ns": 1e9 * each} for name, each in self.seconds.items()]
+        wall_ns = sum(layer["ns"] for layer in layers)
+        return {"layers": layers, "wall_ns": wall_ns, "iterations": 1, "unnamed": "before"}
+"""
+_MIXED_BUDGET = 0.6
+
+
+@pytest.fixture(scope="module")
+def mixed(patience: None, tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    """Of five layers, those in the middle may lose channels."""
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / "engine.py").write_text(DENSE)
+    draw = np.random.default_rng(0)
+    names = ("first", "two", "three", "four", "last")
+    weights = {name: draw.standard_normal((32, 32)).astype(np.float32) / 5 for name in names}
+    nodes = []
+    for number, name in enumerate(names):
+        out = "y" if name == "last" else f"a{number}"
+        nodes.append(node("MatMul", [f"r{number - 1}" if number else "x", name], [out]))
+        nodes += [] if name == "last" else [node("Relu", [out], [f"r{number}"])]
+    (folder / "model").mkdir()
+    model = saved(model_of(nodes, {"x": (FLOAT, ("n", 32))}, weights, opsets={"": 17}), folder / "model")
+    plan = Plan(model.path, engines=(f"{folder / 'engine.py'}:Dense",), num_cores=(1,), verify=False)
+    return Lab().profile(plan, replace(WANTED, loss=True, budget=_MIXED_BUDGET))
+
+
+def test_copies_lose_another_share_of_each_group_of_channels(mixed: Profile) -> None:
+    performance, loss = mixed.performance, mixed.loss
+    assert performance is not None and loss is not None and mixed.problems == ()
+    assert [group.weights for group in loss.groups] == [("two",), ("three",), ("four",)]
+    assert loss.channels_kept == {}
+    assert 1 <= len(performance.mixed_copies) <= 3
+    for copy in performance.mixed_copies:
+        assert copy.mixed and copy.recipe.pruning is not None and copy.recipe.pruning.sparsity is None
+        assert set(copy.recipe.pruning.layers) <= {"two", "three", "four"}
+        assert copy.distance is not None and copy.distance.items == 8
+    assert not any(copy.mixed for copy in performance.copies)
+
+
+def test_optimize_makes_the_shares_of_channels_that_were_estimated(mixed: Profile, tmp_path: Path) -> None:
+    gain = next(gain for gain in mixed.gains if gain.shares)
+    recipe = gain_recipe(mixed, gain)
+    assert recipe is not None and recipe.pruning is not None and mixed.performance is not None
+    plan = Plan(mixed.model.path, num_cores=(1,))
+    done = Lab().optimize(plan, VersionOptions(recipe, str(tmp_path / "out.onnx"), engines=()))
+    assert replace(done.recipe, model="", digest="", inferlab="") == recipe
+    left = {layer.weight: layer.params_after for layer in done.layers}
+    kept = {name: 32 - round(32 * recipe.pruning.layers.get(name, 0.0)) for name in ("two", "three", "four")}
+    assert left == {
+        "first": 32 * 32,
+        "two": 32 * kept["two"],
+        "three": kept["two"] * kept["three"],
+        "four": kept["three"] * kept["four"],
+        "last": kept["four"] * 32,
+    }
+    made = [copy for copy in mixed.performance.mixed_copies if copy.recipe == recipe]
+    assert [copy.distance for copy in made] in ([], [done.distance])
+    # From the same profile a budget gives the same shares.
+    budget = Recipe(pruning=Pruning(scope="layers", pattern=CHANNEL, budget=_MIXED_BUDGET))
+    counted = costs(mixed.model, {"x": (1, 32)})
+    resolved = resolve(budget, counted, mixed.loss, mixed.performance, mixed.model).recipe
+    assert resolved.pruning is not None and resolved.pruning.layers == gain.shares

@@ -29,6 +29,7 @@ from inferlab.optimizing.build import BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import ResolvedRecipe, resolve
 from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchSpace, SearchState, Speed, search
+from inferlab.profiling.channel_shares import channel_speedup
 from inferlab.profiling.copies import own_shapes
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict
@@ -127,7 +128,7 @@ class Versioning:
             return known
         wanted = ProfileOptions(
             performance=bool(asked.engines),
-            levels=None if can_impose(self._job) else _TRIED,
+            levels=() if pruning.pattern == CHANNEL else None if can_impose(self._job) else _TRIED,
             data_file=asked.data_file,
             time_s=asked.time_s,
             estimate=False,
@@ -260,9 +261,14 @@ def predicted(recipe: Recipe, engine: str, basis: Basis) -> float | None:
         return None
     gains: list[float | None] = []
     if recipe.pruning is not None:
-        if recipe.pruning.pattern != "unstructured" or basis.loss is None:
+        if basis.loss is None:
             return None
-        gains.append(predict(performance, basis.loss, recipe.pruning.layers).estimated_speedup)
+        if recipe.pruning.pattern == CHANNEL:
+            gains.append(channel_speedup(performance, basis.loss, recipe.pruning.layers))
+        elif recipe.pruning.pattern == "unstructured":
+            gains.append(predict(performance, basis.loss, recipe.pruning.layers).estimated_speedup)
+        else:
+            return None
     if recipe.quantization is not None:
         gains.append(int8_speedup(performance) if recipe.quantization.scheme == "static" else None)
     return None if None in gains else math.prod(gain for gain in gains if gain is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from inferlab.model.confined import confined
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.onnx_graph import element_count, list_weights, stored_values
+from inferlab.profiling.channel_shares import best_shares
 from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import layers_to_prune, weight_elements
 from inferlab.records import Finding, Model
@@ -160,22 +161,32 @@ def _from_estimate(
     loss: LossProfile | None,
     performance: PerformanceProfile | None,
 ) -> tuple[dict[str, float], tuple[Finding, ...]]:
-    """Where the estimate gains most within the budget: time, or zeros where zeros gain no time."""
+    """Where the estimate gains most within the budget: time, or zeros where zeros gain no time.
+
+    Of channels it goes by the losses of groups of them; an older loss profile has none, and speaks for zeros.
+    """
     if loss is None:
         raise BadInput("A loss budget needs a loss profile, and there is none of this model.")
     assert pruning.budget is not None
     free = frozenset(weight for weight in weights if weight not in fixed)
     most = pruning.maximum
+    if pruning.pattern == CHANNEL and loss.groups:
+        best = best_shares(performance, loss, pruning.budget, free, most)
+        return _at_least(pruning.minimum, {} if best is None else best.shares, free), ()
     chosen = estimate(performance, loss, pruning.budget, free, most)
     findings: tuple[Finding, ...] = ()
     if chosen is not None and chosen.gained == "time" and not chosen.levels and performance is not None:
         by_size = estimate(None, loss, pruning.budget, free, most)
         if by_size is not None and by_size.levels:
             chosen, findings = by_size, (Finding("zeros-gain-nothing", {"engine": performance.engine}),)
-    levels = {} if chosen is None else dict(chosen.levels)
-    if pruning.minimum > 0:
-        levels = {weight: max(pruning.minimum, levels.get(weight, 0.0)) for weight in free}
-    return levels, findings
+    return _at_least(pruning.minimum, {} if chosen is None else chosen.levels, free), findings
+
+
+def _at_least(minimum: float, levels: Mapping[str, float], free: Collection[str]) -> dict[str, float]:
+    """The levels, none of the weights that are free below the minimum."""
+    if minimum <= 0:
+        return dict(levels)
+    return {weight: max(minimum, levels.get(weight, 0.0)) for weight in free}
 
 
 def _missed(

@@ -155,6 +155,20 @@ def gain_of_shares(
     return _gain_of(performance, loss, costs, by_group)
 
 
+def channel_speedup(
+    performance: PerformanceProfile, loss: LossProfile, shares: Mapping[str, float]
+) -> float | None:
+    """How many times as fast the model is without shares of channels, by the weights that make them.
+
+    None where the profiles do not tell: copies that lost channels are timed for the estimate.
+    """
+    known = {weight for group in loss.groups for weight in group.weights} | loss.channels_kept.keys()
+    if not (performance.mixed_copies or any(copy.channels and not copy.int8 for copy in performance.copies)):
+        return None
+    ms = gain_of_shares(performance, loss, shares).ms_per_batch if shares.keys() <= known else None
+    return performance.ms_per_batch / ms if ms else None
+
+
 def _gain_of(
     performance: PerformanceProfile | None, loss: LossProfile, costs: ChannelCosts, shares: Shares
 ) -> SharesGain:
@@ -166,8 +180,8 @@ def _gain_of(
         for weight in group.weights
     }
     whole = costs.whole_share(shares)
-    copies = () if performance is None else performance.mixed_copies
-    copy = next((copy for copy in copies if costs.shares_of(copy) == shares), None)
+    copies = () if performance is None else (*performance.mixed_copies, *performance.copies)
+    copy = next((copy for copy in copies if not copy.int8 and costs.shares_of(copy) == shares), None)
     layers_ms: dict[int, float] = {}
     ms = None
     if performance is not None and performance.layers:

@@ -226,6 +226,9 @@ def _check_profile(profile: Profile) -> None:
             positive += [limits.fp32_gflops, limits.bandwidth_gb_per_s]
     if loss:
         levels += [key for layer in loss.layers for key in layer.losses]
+        levels += [key for group in loss.groups for key in group.losses]
+        if not all(group.weights and group.channels > 0 for group in loss.groups):
+            raise ValueError("a group of channels has none, or nothing that makes them")
         if loss.method not in get_args(LossMethod) or loss.metric not in get_args(LossMetric):
             raise ValueError(f"its losses are of an unknown kind, {loss.method} in {loss.metric}")
     if profile.estimate and profile.estimate.verified:

@@ -11,6 +11,7 @@ from inferlab.profiling.gains import best_gain, faster_elsewhere
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Finding
 from inferlab.records.profile import (
+    ChannelGroup,
     FlopsProfile,
     Gain,
     Layer,
@@ -298,12 +299,35 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
             *(Field(f"loss_{level}", f"Loss at {level}", loss_at(level), "{:.3g}".format) for level in levels),
         ]
         told.append(Table(fields, ordered, "Most sensitive layers"))
+    return told + _groups(found, shown)
+
+
+def _groups(found: LossProfile, shown: int) -> list[Block]:
+    """What removing channels costs, the groups with most of them first."""
+    groups = sorted(found.groups, key=lambda group: -group.channels)[:shown]
+    told: list[Block] = []
+    if groups:
+        shares = [key for key in ("0.125", "0.25", "0.5", "0.75") if any(key in group.losses for group in groups)]
+        fields = [
+            Field("weights", "Channels of", lambda group: ", ".join(group.weights), left=True, longest=_WIDTH),
+            Field("channels", "Channels", lambda group: group.channels),
+            *(
+                Field(f"loss_{key}", f"Loss without {share(float(key))}", loss_at(key), "{:.3g}".format)
+                for key in shares
+            ),
+        ]
+        more = len(found.groups) - len(groups)
+        told.append(Table(fields, groups, f"Channels that go together{f' ({more} more)' if more > 0 else ''}"))
+    kept = list(found.channels_kept.items())
+    told += [Note(f"{weight} keeps its channels: {reason}.") for weight, reason in kept[:_NAMED]]
+    if len(kept) > _NAMED:
+        told.append(Note(f"{plural(len(kept) - _NAMED, 'more weight')} keep theirs."))
     return told
 
 
-def loss_at(level: str) -> Callable[[LossLayer], float | None]:
-    """What pruning a layer this far costs, where it was tried."""
-    return lambda layer: layer.losses.get(level)
+def loss_at(level: str) -> Callable[[LossLayer | ChannelGroup], float | None]:
+    """What pruning a layer, or removing channels, this far costs, where it was tried."""
+    return lambda pruned: pruned.losses.get(level)
 
 
 def expected_accuracy(found: PruningEstimate | Gain, before: str = "") -> str:

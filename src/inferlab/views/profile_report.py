@@ -130,6 +130,17 @@ def loss_columns(loss: LossProfile) -> Columns:
     return columns(Table(fields, loss.layers))
 
 
+def group_columns(loss: LossProfile) -> Columns:
+    """What removing channels of each group costs, share by share."""
+    shares = sorted({key for group in loss.groups for key in group.losses}, key=float)
+    fields = [
+        _text("Weight", lambda group: ", ".join(group.weights)),
+        _whole("Channels", "channels"),
+        *(_significant(f"without {share(float(key))}", loss_at(key)) for key in shares),
+    ]
+    return columns(Table(fields, loss.groups))
+
+
 def diff_columns(diff: LayerDiff) -> Columns:
     """Two profiles side by side, the largest difference first."""
     fields = [
@@ -334,7 +345,10 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
             value is not None for layer in loss.layers for value in layer.losses.values()
         ):
             made.append(drawn.add("curves", {"": charts.loss_curves(profile)}))
-    return [*made, parts.details("Losses of all layers", _table("losses", loss_columns(loss)))]
+    made.append(parts.details("Losses of all layers", _table("losses", loss_columns(loss))))
+    if loss.groups:
+        made.append(parts.details("Losses of removed channels", _table("groups", group_columns(loss))))
+    return made
 
 
 def _flops(flops: FlopsProfile | None, profile: Profile, drawn: parts.Charts) -> list[Element | None]:
@@ -434,7 +448,7 @@ _MOST_LAYERS = 600
 
 def _table(name: str, shown: parts.Columns) -> Element:
     rows = list(zip(*shown.values(), strict=True))
-    return parts.rows_table(name, list(shown), rows, NAMES, [cell.text for cell in shown["Type"]])
+    return parts.rows_table(name, list(shown), rows, NAMES, [cell.text for cell in shown.get("Type", ())])
 
 
 def _estimates(profile: Profile) -> list[Element]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from nicegui import ui
 from nicegui.element import Element
 
+from inferlab.profiling.channel_shares import channel_speedup
 from inferlab.profiling.gains import best_gain, time_without
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Shape
@@ -285,7 +286,7 @@ def _times(
     if performance is None:
         return None, None
     if found.levels and pattern == CHANNEL:
-        ms = _without_channels(performance, found.levels, scheme)
+        ms = _without_channels(basis, performance, found.levels, scheme)
         return (None, None) if ms is None else (ms, performance.ms_per_batch / ms)
     speedup = found.estimated_speedup if found.levels else 1.0
     if scheme is not None:
@@ -295,10 +296,13 @@ def _times(
 
 
 def _without_channels(
-    performance: PerformanceProfile, levels: Mapping[str, float], scheme: Scheme | None
+    basis: Basis, performance: PerformanceProfile, levels: Mapping[str, float], scheme: Scheme | None
 ) -> float | None:
-    """The time with fewer channels; copies tell it where all layers lose the same share."""
+    """The time with fewer channels; with INT8, copies tell it where all layers lose the same share."""
     shares = set(levels.values())
+    if len(shares) > 1 and scheme is None:
+        speedup = channel_speedup(performance, basis.loss, levels)
+        return None if speedup is None else performance.ms_per_batch / speedup
     if len(shares) > 1 or scheme not in (None, "static"):
         return None
     return time_without(performance, shares.pop(), int8=scheme is not None)

@@ -276,7 +276,7 @@ class VersionEditor:
         await self._apply(preset.mode, name)
 
     async def _as_estimated(self, gain: Gain) -> None:
-        """Choose what the profile estimates: of zeros those within the budget, of channels one share for all."""
+        """Choose what the profile estimates: of zeros those within the budget, of channels one share or many."""
         draft = self.draft
         draft.scheme = "static" if gain.int8 else None
         draft.pattern = CHANNEL if gain.channels else "unstructured"
@@ -284,6 +284,10 @@ class VersionEditor:
         self._set(lambda: (self._scheme.set_value(draft.scheme or ""), self._pattern.set_value(draft.pattern)))
         self._sparsity.show(percent)
         draft.on = set(self.basis.usual())
+        if gain.shares:
+            draft.levels = dict.fromkeys(draft.levels, 0.0) | dict(gain.shares)
+            await self._apply("hand", "estimated")
+            return
         await self._apply("alike" if gain.channels else "budget" if gain.zeros else "none", "estimated")
 
     async def _budgeted(self) -> None:

@@ -12,7 +12,7 @@ from inferlab.units import scaled, share
 from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import VALUES
-from inferlab.views.profile_report import loss_columns
+from inferlab.views.profile_report import group_columns, loss_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.actions import no_profile, page_actions
