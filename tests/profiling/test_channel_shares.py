@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from inferlab.errors import BadInput
@@ -115,6 +117,7 @@ def test_a_share_whose_outputs_are_no_numbers_is_not_taken() -> None:
     broken = ChannelGroup(("w1",), 8, {"w1": 1.0}, {"w2": 1.0}, {"0.5": 0.02, "0.75": None})
     best = best_shares(timed(), losses(FIRST, broken), 0.05)
     assert best is not None and best.shares == {"w1": 0.5}
+    assert gain_of_shares(timed(), losses(FIRST, broken), {"w1": 0.75}).loss == math.inf
 
 
 def test_shares_of_channels_predict_a_speed_up_where_copies_tell() -> None:

@@ -17,7 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from inferlab.profiling.diff import diff
 from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
 from inferlab.records import OutputCheck
-from inferlab.records.profile import PerformanceProfile, Profile
+from inferlab.records.profile import ChannelGroup, PerformanceProfile, Profile
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.store.store import Store
@@ -499,6 +499,23 @@ def test_the_loss_page_tells_what_pruning_costs(reader: Reader, shelf: Shelf) ->
     reader.near("layer-table")
     reader.see("layer-table-count", "53 layers")
     assert reader.rows()[0][3] == "features.0.0.weight" and reader.rows()[0][-1] == "–"
+
+
+def test_the_loss_page_tells_what_removing_channels_costs(reader: Reader, shelf: Shelf) -> None:
+    assert PROFILE.loss is not None
+    weights = [layer.weight for layer in PROFILE.loss.layers]
+    groups = (
+        ChannelGroup((weights[2],), 16, {weights[2]: 1.0}, {weights[3]: 1.0}, {"0.25": 0.0125, "0.5": 0.125}),
+        ChannelGroup((weights[5], weights[8]), 24, {}, {}, {"0.25": 0.25}),
+    )
+    entry = shelf.add(replace(PROFILE, loss=replace(PROFILE.loss, groups=groups)))
+    reader.open(f"/projects/{shelf.project}/loss/{entry}")
+    reader.near("group-table")
+    reader.see("group-table-count", "2 groups")
+    assert reader._cells("group-table") == [
+        [weights[2], "16", "0.0125", "0.125"],
+        [f"{weights[5]}, {weights[8]}", "24", "0.25", "–"],
+    ]
 
 
 def test_a_performance_profile_goes_by_the_losses_that_were_measured(reader: Reader, shelf: Shelf) -> None:

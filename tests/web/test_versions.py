@@ -18,7 +18,9 @@ from selenium.webdriver.common.keys import Keys
 
 from inferlab.lab import read_model
 from inferlab.optimizing import recipe_yaml
-from inferlab.records.profile import Profile, PruningEstimate
+from inferlab.profiling.estimate import with_estimate
+from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
+from inferlab.records.profile import ChangedCopy, ChannelGroup, Profile, PruningEstimate
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.units import decimal, share
@@ -155,6 +157,31 @@ def test_a_version_as_estimated_has_the_channels_and_the_precision_of_the_estima
         maker.type("budget", "0.1")
         maker.click("preset-estimated")
         maker.see("estimated-speedup", "2.00 ×")
+        store.projects.remove(project)
+
+
+def test_a_version_as_estimated_has_each_group_s_share_of_channels(maker: Maker, server: Server) -> None:
+    profile = with_copies(PROFILE)
+    performance, loss = profile.performance, profile.loss
+    assert performance is not None and loss is not None
+    first, other = (layer.weight for layer in loss.layers if layer.index in (2, 3))
+    groups = tuple(
+        ChannelGroup((name,), 16, {name: 1.0}, {}, {"0.25": 0.02, "0.5": 0.3}) for name in (first, other)
+    )
+    recipe = Recipe(pruning=Pruning(scope="layers", pattern=CHANNEL, layers={other: 0.25}))
+    copy = ChangedCopy(recipe, performance.ms_per_batch / 4, {}, Distance(0.0625, 8, generated=True))
+    performance = replace(performance, mixed_copies=(copy,))
+    profile = with_estimate(replace(profile, performance=performance, loss=replace(loss, groups=groups)))
+    with open_store(str(server.store)) as store:
+        project = store.projects.add("MobileNetV2", "", profile.model).id
+        store.add_document("profile", profile.model.source, content_of(profile), project_id=project)
+        maker.open(f"/projects/{project}/optimization")
+        maker.click("preset-estimated")
+        maker.see("levels-told", "Whole channels go")
+        # The copy that was made and timed, with what it lost.
+        maker.see("estimated-speedup", "4.00 ×")
+        maker.see("estimated-recovery", "93.8 %")
+        assert maker.number("estimated-zeros") == share(BASIS.predicted({other: 0.25}).parameter_reduction)
         store.projects.remove(project)
 
 

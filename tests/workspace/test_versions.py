@@ -20,7 +20,7 @@ from inferlab.optimizing import recipe_yaml
 from inferlab.profiling.estimate import estimate
 from inferlab.records import EngineInfo, Plan
 from inferlab.records.optimization import Pruning, Recipe, VersionOptions
-from inferlab.records.profile import Profile
+from inferlab.records.profile import ChannelGroup, Profile
 from inferlab.store import open_store
 from inferlab.store.entries import Document, QueuedJob
 from inferlab.store.formats import content_of
@@ -325,6 +325,18 @@ def test_a_budget_is_spent_as_the_estimate_says(predicted: Place) -> None:
     assert expected is not None and expected.levels
     assert levels == expected.levels
     assert basis.predicted(levels).estimated_speedup == expected.estimated_speedup
+
+
+def test_a_budget_for_whole_channels_goes_by_the_losses_of_their_groups(predicted: Place) -> None:
+    basis = read_basis(predicted.workspace, predicted.project)
+    first, second = (layer.weight for layer in basis.loss.layers if layer.groups == 1 and layer.index in (2, 3))
+    group = ChannelGroup((first,), 16, {first: 1.0}, {second: 1.0}, {"0.25": 0.04, "0.5": 0.3})
+    profile = replace(basis.profile, loss=replace(basis.loss, groups=(group,)))
+    basis = replace(basis, profile=profile)
+    assert levels_of(asked_version("a", budget=0.1, pattern="channel"), basis) == {first: 0.25}
+    channels = basis.predicted({first: 0.25}, "channel")
+    assert (channels.loss, channels.recovery) == (0.04, 0.96)
+    assert channels.parameter_reduction == basis.predicted({first: 0.25}).parameter_reduction
 
 
 def test_two_of_four_is_half_of_every_layer(predicted: Place) -> None:

@@ -213,15 +213,17 @@ def _sum(groups: Sequence[ChannelGroup], shares: Shares) -> float:
 
 
 def _curves(groups: Sequence[ChannelGroup], highest: Shares) -> list[Points]:
-    """The loss of each group over its shares up to the highest; fewer channels never harm less."""
+    """The loss of each group over its shares up to the highest, infinite where outputs are no numbers.
+
+    Fewer channels never harm less: where they seem to, it is chance.
+    """
     curves: list[Points] = []
     for group, limit in zip(groups, highest, strict=True):
         points: list[tuple[float, float]] = []
         for share in sorted(map(float, group.losses)):
             loss = group.losses[level_key(share)]
-            if loss is None or share > limit:
-                break
-            points.append((share, max(loss, points[-1][1] if points else 0.0)))
+            if share <= limit:
+                points.append((share, max(math.inf if loss is None else loss, points[-1][1] if points else 0.0)))
         curves.append(points)
     return curves
 

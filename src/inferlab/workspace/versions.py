@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import threading
@@ -15,6 +16,7 @@ from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.onnx_file import digest_of
 from inferlab.optimizing.options import validate_version
+from inferlab.profiling.channel_shares import best_shares, gain_of_shares
 from inferlab.profiling.estimate import check_budget, estimate, usual_weights, with_estimate
 from inferlab.profiling.gains import best_gain
 from inferlab.profiling.predict import int8_speedup, predict
@@ -302,9 +304,17 @@ class Basis:
         """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones."""
         return usual_weights(self.loss.layers)
 
-    def within(self, budget: float, weights: list[str] | None = None) -> dict[str, float]:
-        """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones."""
+    def within(
+        self, budget: float, weights: list[str] | None = None, pattern: str = "unstructured"
+    ) -> dict[str, float]:
+        """The shares of zeros that gain most within a budget of loss, of these weights or of the usual ones.
+
+        Of whole channels it goes by the losses of their groups, where these were measured.
+        """
         check_budget(budget)
+        if pattern == CHANNEL and self.loss.groups:
+            mixed = best_shares(self.profile.performance, self.loss, budget, weights)
+            return dict(mixed.shares) if mixed else {}
         best = estimate(self.profile.performance, self.loss, budget, weights)
         return dict(best.levels) if best else {}
 
@@ -312,15 +322,20 @@ class Basis:
         """The same sparsity for all weights."""
         return dict.fromkeys(self.usual() if weights is None else weights, sparsity)
 
-    def predicted(self, levels: Mapping[str, float]) -> PruningEstimate:
-        """What these shares of zeros would give."""
+    def predicted(self, levels: Mapping[str, float], pattern: str = "unstructured") -> PruningEstimate:
+        """What these shares of zeros would give; the loss of channels is that of their groups, where known."""
         known = {layer.weight for layer in self.loss.layers}
         for weight, level in levels.items():
             if weight not in known:
                 raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
             if not 0 <= level < 1:
                 raise BadInput(f"The sparsity of {weight} must be 0 or more and below 1, not {level:g}.")
-        return predict(self.profile.performance, self.loss, levels)
+        zeros = predict(self.profile.performance, self.loss, levels)
+        if pattern != CHANNEL or not self.loss.groups:
+            return zeros
+        lost = gain_of_shares(self.profile.performance, self.loss, levels).loss
+        recovery = None if lost is None or self.loss.metric != "relative power" else max(0.0, 1 - lost)
+        return replace(zeros, loss=math.inf if lost is None else lost, recovery=recovery, accuracy=None)
 
     def best_gain(self, budget: float) -> Gain | None:
         """The fastest that the profiles estimate within a budget; None where nothing counts."""
@@ -410,7 +425,7 @@ def levels_of(request: VersionRequest, basis: Basis) -> dict[str, float]:
     if len(choices) > 1:
         raise BadInput("Give a sparsity, a loss budget, or the levels of layers: one of them.")
     if request.budget is not None:
-        return basis.within(request.budget)
+        return basis.within(request.budget, pattern=request.pattern)
     if request.levels:
         basis.predicted(request.levels)
         return dict(request.levels)

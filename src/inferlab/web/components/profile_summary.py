@@ -240,7 +240,9 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
 def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
     """What the numbers rest on, and what they do not say."""
     performance, told = basis.profile.performance, []
-    if found.levels and pattern == CHANNEL:
+    if found.levels and pattern == CHANNEL and basis.loss.groups:
+        told.append("The loss is that of removed channels; those of single layers below are of zeros anywhere.")
+    elif found.levels and pattern == CHANNEL:
         told.append(
             "The profiles tried zeros anywhere: whole channels cost more, and what they gain in time is measured "
             "when the version is made."
@@ -300,10 +302,11 @@ def _without_channels(
 ) -> float | None:
     """The time with fewer channels; with INT8, copies tell it where all layers lose the same share."""
     shares = set(levels.values())
-    if len(shares) > 1 and scheme is None:
+    alike = len(shares) == 1 and levels.keys() >= {name for group in basis.loss.groups for name in group.weights}
+    if not alike and scheme is None:
         speedup = channel_speedup(performance, basis.loss, levels)
         return None if speedup is None else performance.ms_per_batch / speedup
-    if len(shares) > 1 or scheme not in (None, "static"):
+    if not alike or scheme not in (None, "static"):
         return None
     return time_without(performance, shares.pop(), int8=scheme is not None)
 

@@ -355,7 +355,7 @@ class VersionEditor:
                 draft.levels = dict.fromkeys(zeros, self._sparsity.value / 100)
             elif mode == "budget":
                 budget, on = self._budget.budget, list(draft.on)
-                levels = await asyncio.to_thread(self.basis.within, budget, on)
+                levels = await asyncio.to_thread(self.basis.within, budget, on, draft.pattern)
                 if question != self._questions:
                     return
                 draft.levels = zeros | levels
@@ -382,7 +382,7 @@ class VersionEditor:
         self._turn += 1
         turn, basis = self._turn, self.basis
         draft = replace(self.draft, levels=dict(self.draft.levels), on=set(self.draft.on))
-        found, ms, losses = await asyncio.to_thread(_predicted, basis, draft.effective)
+        found, ms, losses = await asyncio.to_thread(_predicted, basis, draft.effective, draft.pattern)
         if turn != self._turn or self._estimate.is_deleted:
             return
         self._editor.tell(ms, losses, set(basis.unmeasured()))
@@ -404,10 +404,10 @@ class VersionEditor:
 
 
 def _predicted(
-    basis: Basis, levels: Mapping[str, float]
+    basis: Basis, levels: Mapping[str, float], pattern: str
 ) -> tuple[PruningEstimate, dict[str, float], dict[str, float]]:
     """The estimate, and by weight the time and the loss that its layers come to."""
-    found = basis.predicted(levels)
+    found = basis.predicted(levels, pattern)
     losses: dict[str, float] = {}
     for one in basis.loss.layers:
         if one.losses:
