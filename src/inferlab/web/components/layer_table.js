@@ -76,7 +76,8 @@ export default {
       return (named[0]?.texts ?? []).map((_, at) => named.map((one) => one.texts[at]).join("\n").toLowerCase());
     },
     types() {
-      return this.columns.find((one) => one.title === "Type")?.texts ?? [];
+      // What has no types is all of one.
+      return this.columns.find((one) => one.title === "Type")?.texts ?? this.names.map(() => "");
     },
     kinds() {
       return [ALL, ...[...new Set(this.types)].sort()];

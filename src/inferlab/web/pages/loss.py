@@ -151,7 +151,14 @@ class _Losses:
         shell.section("Layers", "losses at each sparsity")
         with shell.card("il-card-flush"):
             table = LayerTable("layer-table", "layers", "id, weight")
+        groups: LayerTable | None = None
+        if loss.groups:
+            shell.section("Channels", "losses of those that are removed together")
+            with shell.card("il-card-flush"):
+                groups = LayerTable("group-table", "groups", "weight")
         await sensitivities.refresh()
         await curves.show(lambda: charts.loss_curves(profile))
         await parameters.refresh()
         await table.show(lambda: loss_columns(loss))
+        if groups is not None:
+            await groups.show(lambda: group_columns(loss))
