@@ -190,7 +190,8 @@ def _gain_of(
     if copy is not None and performance is not None:
         told = {layer.index: copy.layers_ms.get(layer.id, layer.ms) for layer in performance.layers}
         return SharesGain(by_weight, whole, copy_loss(copy, loss.metric), told, copy.ms_per_batch, copy)
-    lost = between(_sums_and_losses(performance, loss, costs), _sum(loss.groups, shares))
+    total = _sum(loss.groups, shares)
+    lost = total if math.isinf(total) else between(_sums_and_losses(performance, loss, costs), total)
     return SharesGain(by_weight, whole, lost, layers_ms, ms)
 
 
