@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferlab.lab import read_model
-from inferlab.model.datasets import generate_data
 from inferlab.model.flops.count import costs
+from inferlab.model.inputs import generate_data
 from inferlab.model.shapes import resolve
 from inferlab.profiling.channel_shares import best_shares
 from inferlab.profiling.estimate import usual_weights

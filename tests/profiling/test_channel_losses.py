@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from inferlab.lab import read_model
-from inferlab.model.datasets import Data, generate_data, load_data
+from inferlab.model.inputs import Data, generate_data, load_data
 from inferlab.model.reading import digits_data
 from inferlab.model.shapes import resolve
 from inferlab.profiling.loss import evaluate, measure_channels
