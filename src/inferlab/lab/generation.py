@@ -352,6 +352,8 @@ def _rejection(
     outcome: GenerationOutcome, summary: GenerationSummary | None, slo: Sequence[TokenLimit]
 ) -> Rejection | None:
     cell_id = outcome.cell.id
+    if outcome.status in ("pending", "cancelled"):
+        return Rejection(cell_id, "not-measured")
     if summary is None or outcome.status != "done":
         return Rejection(cell_id, "failed")
     if worst_agreement(outcome.runs).status == "mismatch":

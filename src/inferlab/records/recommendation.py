@@ -185,8 +185,9 @@ class Rejection:
     """Why a configuration was not taken."""
 
     cell_id: str
-    #: "failed", "wrong-tokens", "misses" a limit, or "slower" than the one that is recommended.
-    reason: Literal["failed", "wrong-tokens", "misses", "slower"]
+    #: "failed", "not-measured" (interrupted before), "wrong-tokens", "misses" a limit, or "slower" than the one
+    #: that is recommended.
+    reason: Literal["failed", "not-measured", "wrong-tokens", "misses", "slower"]
     #: The limit that is missed most and what was measured, as a share of it; or the throughput as a share.
     limit: str = ""
     share: float | None = None

@@ -512,7 +512,7 @@ def _why_not(rejection: Rejection) -> str:
         return f"{share(rejection.share or 0.0)} of {rejection.limit}"
     if rejection.reason == "slower":
         return "slower" if rejection.share is None else f"{share(rejection.share)} of its throughput"
-    return {"failed": "failed", "wrong-tokens": "wrong tokens"}[rejection.reason]
+    return rejection.reason.replace("-", " ")
 
 
 def _generation_content(found: GenerationRecommendation) -> dict[str, Any]:
