@@ -6,7 +6,11 @@ OpenVINO GenAI is also held to what its own performance metrics say.
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import random
+import time
+from contextlib import ExitStack
 
 from benchmarks import side_by_side as side
 
@@ -15,7 +19,7 @@ AIM = "0.98 to 1.02"
 
 
 def main() -> None:
-    """Compare each engine in several rounds, in random order within each."""
+    """Compare each engine in several rounds, both sides in random order within each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", default=",".join(side.GENERATION_ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
@@ -23,16 +27,21 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=32)
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("-t", "--time", type=float, default=3.0, help="seconds of each process")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no round begins after so many")
     arguments = parser.parse_args()
     model = side.smollm2()
-    engines: list[str] = arguments.engines.split(",")
-    for engine in engines:
-        with side.file_of(model, engine) as (path, vocabulary):
-            rivals = {"bare loop": engine}
-            if engine == "openvino-genai":
-                rivals["its own perf metrics"] = "openvino-genai perf metrics"
-            ratios: dict[tuple[str, str], list[float]] = {(rival, key): [] for rival in rivals for key in METRICS}
-            for _ in range(arguments.rounds):
+    end = time.monotonic() + arguments.seconds
+    ratios: dict[tuple[str, str, str], list[float]] = {}
+    with ExitStack() as stack:
+        engines = {
+            engine: stack.enter_context(side.file_of(model, engine)) for engine in arguments.engines.split(",")
+        }
+        # A round is of all engines, so that one that is cut off leaves as many of each.
+        for _ in range(arguments.rounds):
+            for engine, (path, vocabulary) in engines.items():
+                rivals = {"bare loop": engine}
+                if engine == "openvino-genai":
+                    rivals["its own perf metrics"] = "openvino-genai perf metrics"
                 times: dict[str, dict[str, float]] = {}
                 for arm in random.sample(["inferlab", *rivals], 1 + len(rivals)):
                     if arm == "inferlab":
@@ -40,11 +49,12 @@ def main() -> None:
                     else:
                         shape = (arguments.prompt, arguments.new, arguments.num_cores, arguments.time)
                         times[arm] = side.bare_generation(rivals[arm], path, vocabulary, *shape)
-                for (rival, key), values in ratios.items():
-                    values.append(times["inferlab"][key] / times[rival][key])
-            for (rival, key), values in ratios.items():
-                name = f"{engine}: {key[:4].upper()}, inferlab / {rival}"
-                side.report_paired(name, values, "rounds", AIM)
+                for rival, key in itertools.product(rivals, METRICS):
+                    ratios.setdefault((engine, rival, key), []).append(times["inferlab"][key] / times[rival][key])
+            if time.monotonic() > end:
+                break
+    for (engine, rival, key), values in ratios.items():
+        side.report_paired(f"{engine}: {key[:4].upper()}, inferlab / {rival}", values, "rounds", AIM)
 
 
 def _ours(model: str, engine: str, arguments: argparse.Namespace) -> dict[str, float]:

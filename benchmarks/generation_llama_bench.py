@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import subprocess
+import time
 from pathlib import Path
 
 from benchmarks import side_by_side as side
@@ -27,13 +29,18 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("-t", "--time", type=float, default=4.0)
+    parser.add_argument("--repetitions", type=int, default=5, help="of each test, by llama-bench")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no round begins after so many")
     parser.add_argument("--cross", action="store_true", help="also against the bare loop of the wheel")
     arguments = parser.parse_args()
+    end = time.monotonic() + arguments.seconds
     model = side.smollm2()
     rates: dict[str, list[tuple[float, float]]] = {}
     arms = ["inferlab", "llama-bench", *(["bare loop"] if arguments.cross else [])]
     with side.file_of(model, "llamacpp") as (path, vocabulary):
         for _ in range(arguments.rounds):
+            if time.monotonic() > end:
+                break
             for arm in random.sample(arms, len(arms)):
                 if arm == "inferlab":
                     pair = _ours(model, arguments)
@@ -71,7 +78,7 @@ def _llama_bench(binary: Path, path: str, arguments: argparse.Namespace) -> tupl
     """Decoding begins behind the prompt, as inferlab's does; llama-bench itself begins with an empty cache."""
     rates = []
     for test in (["-p", arguments.prompt, "-n", 0], ["-p", 0, "-n", arguments.new, "-d", arguments.prompt]):
-        command = [binary, "-m", path, "-t", arguments.num_cores, "-r", 5, "-o", "json", *test]
+        command = [binary, "-m", path, "-t", arguments.num_cores, "-r", arguments.repetitions, "-o", "json", *test]
         command = ["taskset", "-c", ",".join(map(str, range(arguments.num_cores))), *command]
         ended = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
         (result,) = json.loads(ended.stdout)
