@@ -329,10 +329,7 @@ class _Call:
         self, models: Sequence[str], own: Sequence[Mapping[str, Any]] = (), slo: str | None = None
     ) -> bool:
         """Whether this is about generating tokens."""
-        engines = tuple(name for values in (self.given, *own) for name in values.get("engine", ()))
-        named = [str(values["model"]) for values in own if "model" in values]
-        objective = "" if slo is None else WORD.check("slo", slo)
-        return concerns_tokens((*models, *named), {**self.given, "engine": engines}, objective)
+        return concerns_tokens(models, self.given, "" if slo is None else WORD.check("slo", slo), own)
 
     def generation_plan(self, model: str, slo: str | None) -> tuple[GenerationPlan, dict[str, Any]]:
         """The plan of a model that generates, and the values of all options."""

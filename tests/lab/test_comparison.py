@@ -12,7 +12,7 @@ import pytest
 
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab import Lab
-from inferlab.lab.comparison import expected_spreads, split
+from inferlab.lab.comparison import split
 from inferlab.lab.executor import Local
 from inferlab.machine import Core, host_name
 from inferlab.measure.paired import BUILT_IN_PRIOR, ComparisonJob, PairedComparison
@@ -142,11 +142,11 @@ def test_pairs_are_expected_to_differ_as_those_on_as_many_cores_did_before(store
     (known,) = executor.priors[5:]
     assert known.sd == pytest.approx(0.0125)
     assert (known.freedom, known.comparisons) == (2.0, 5)
-    assert list(expected_spreads(store)[host_name()]) == [1] and expected_spreads(None) == {}
+    assert list(lab.machine_spreads()[host_name()]) == [1] and Lab().expected_spreads() == {}
     # What other machines saved in the same store is not about this one, but about them.
     with store._database.writing() as connection:
         connection.rows("UPDATE entry SET node = :node", node="elsewhere")
-    assert lab.expected_spreads() == {} and expected_spreads(store)["elsewhere"][1].comparisons == 6
+    assert lab.expected_spreads() == {} and lab.machine_spreads()["elsewhere"][1].comparisons == 6
 
 
 def test_comparisons_of_generations_expect_what_those_before_them_showed(

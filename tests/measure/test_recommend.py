@@ -210,7 +210,6 @@ def test_the_finals_expect_what_comparisons_on_this_machine_showed(monkeypatch: 
         return a_comparison(1.0)
 
     monkeypatch.setattr(paired, "compare", compare)
-    monkeypatch.setattr(recommend, "with_inputs_of", lambda b, a: b)
     spreads = {host_name(): {2: here}, "elsewhere": {2: elsewhere}}
     search = exploration.Search(Plan(""), Mock(), None, 60.0, spreads)
     leader, other = one("a"), one("b")

@@ -75,6 +75,7 @@ def command(
 ) -> int:
     """Parse, compare, show."""
     from inferlab.lab.comparison import arm_plans
+    from inferlab.lab.lab import concerns_tokens
     from inferlab.views import results
 
     own = [_settings(values.pop(name)) for name in ("only_a", "only_b")]
@@ -86,7 +87,7 @@ def command(
                     "Layers are those of models that are measured now: name the models, not saved results."
                 )
             compared: _Compared = lab.compare_saved(*_saved_results(models, lab), values["margin"])
-        elif _concerns_tokens(models, chosen := given_values(values), own):
+        elif concerns_tokens(models, chosen := given_values(values), own=own):
             if layers:
                 raise BadInput("The layers of a model that generates tokens are not compared: leave out --layers.")
             compared = _compare_generations(models, chosen, own, lab, work)
@@ -111,15 +112,6 @@ def _saved_results(models: Sequence[str], lab: Lab) -> tuple[list[SavedResult], 
         raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
     a, b = (benchmark_file.load_all(name) if results.is_file(name) else lab.saved_results(name) for name in models)
     return a, b
-
-
-def _concerns_tokens(models: Sequence[str], chosen: dict[str, Any], own: Sequence[dict[str, Any]]) -> bool:
-    """Whether the arms generate tokens."""
-    from inferlab.lab.lab import concerns_tokens
-
-    engines = tuple(engine for values in (chosen, *own) for engine in values.get("engine", ()))
-    named = [str(settings["model"]) for settings in own if "model" in settings]
-    return concerns_tokens((*models, *named), {**chosen, "engine": engines})
 
 
 def _compare_generations(

@@ -12,12 +12,10 @@ from typing import Any
 from inferlab import machine
 from inferlab.codec import dumps, plain, restored
 from inferlab.engines import environments, registry
-from inferlab.errors import BadInput, EngineFailed, EngineHung, InferlabError
+from inferlab.errors import BadInput, EngineFailed, InferlabError
 from inferlab.fleet import parcels
 from inferlab.fleet.parcels import Parcel
 from inferlab.measure import cell, cells
-from inferlab.measure.cell import explained
-from inferlab.measure.cells import Job
 from inferlab.measure.recommend import Search, recommend
 from inferlab.model.inputs import digest
 from inferlab.records import Cell, Event, Failure, Listener, Model, Plan, Recommendation, Run
@@ -110,21 +108,10 @@ def measure(order: CellOrder, name: str, listener: Listener) -> Iterator[PackedR
                     "NumPy on both, or give --input."
                 )
             before = [unpacked(run) for run in order.before]
-            for run in _measured(job, before, listener):
+            for run in cell.measure(job, before, listener):
                 yield packed(run)
-        except EngineHung as error:
-            yield Failure("hung", str(error))
-        except EngineFailed as error:
-            yield Failure("died", str(error))
-        except BadInput as error:
-            yield Failure("refused", str(error))
-
-
-def _measured(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run]:
-    try:
-        yield from cell.measure(job, before, listener)
-    except BadInput as error:
-        raise BadInput(explained(job, error)) from error
+        except (BadInput, EngineFailed) as error:
+            yield cell.failure_of(error)
 
 
 def search(search: Search, payload: Payload, name: str, listener: Listener) -> Recommendation | Failure:
@@ -133,10 +120,8 @@ def search(search: Search, payload: Payload, name: str, listener: Listener) -> R
         try:
             plan, model = here(search.plan, search.model, payload)
             return recommend(replace(search, plan=plan, model=model), listener)
-        except BadInput as error:
-            return Failure("refused", str(error))
-        except EngineFailed as error:
-            return Failure("died", str(error))
+        except (BadInput, EngineFailed) as error:
+            return cell.failure_of(error)
 
 
 def here(plan: Plan, model: Model, payload: Payload) -> tuple[Plan, Model]:

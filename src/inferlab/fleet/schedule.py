@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Protocol
 from inferlab.errors import BadInput
 from inferlab.fleet.nodes import Crashed, Ended, Lost, Measured, Message, Node, Progress, Ready, unlike
 from inferlab.measure.cell import check_alike
+from inferlab.measure.cells import in_random_order
 from inferlab.records import Cell, Event, Failure, Listener, Outcome, Run, Status
 from inferlab.store import Saver
 
@@ -72,10 +72,8 @@ class Schedule:
         """Measure what waits in the slots; Ctrl-C leaves the rest pending."""
         self.outcomes = {outcome.cell.id: outcome for outcome in before}
         for slot in slots:
-            # In random order, each machine in one of its own, so that time does not favour one end of the table.
-            cells = list(slot.waiting)
-            random.Random(f"{self._seed} {slot.node.name}").shuffle(cells)  # noqa: S311  for fairness
-            slot.waiting = deque(cells)
+            # Each machine has an order of its own.
+            slot.waiting = deque(in_random_order(slot.waiting, f"{self._seed} {slot.node.name}"))
         try:
             for slot in slots:
                 self._place(slot, slot.node)

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.options.plan import COMPARISON, make_plan
 from inferlab.records import Event, Listener, Plan
-from inferlab.records.comparison import (
-    Comparison,
-    ComparisonFailure,
-    ComparisonSweep,
-    MachineSpreads,
-    SpreadPrior,
-    Spreads,
-)
+from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep
 from inferlab.records.generation import GenerationPlan
 from inferlab.store import Saver
-from inferlab.store.store import Store
 
 Compare = Callable[[Plan, Plan], Comparison]
-#: The kinds of entries that hold comparisons.
-EntryKind = Literal["comparison", "generation-comparison"]
 
 Settings = Mapping[str, Any]
 
@@ -98,41 +86,6 @@ def validate_comparison(a: Plan, b: Plan, time_s: float, margin: float) -> None:
         )
 
 
-# So many comparisons of so many pairs say how much pairs differ on a machine; a little more is expected than that.
-_COMPARISONS_NEEDED, _PAIRS_NEEDED, _COMPARISONS_READ = 5, 5, 60
-_MORE = 1.25
-
-
-def expected_spreads(store: Store | None, kind: EntryKind = "comparison") -> MachineSpreads:
-    """How much pairs differed on each machine so far in comparisons of a kind; nothing where little is known."""
-    known: dict[str, dict[int, list[float]]] = {}
-    with suppress(InferlabError):  # a store that cannot be read is no reason not to measure
-        for entry in () if store is None else store.history(_COMPARISONS_READ, kinds=(kind,)):
-            for num_cores, pair_sd in _pair_sds(entry.brief):
-                known.setdefault(entry.node, {}).setdefault(num_cores, []).append(pair_sd)
-    return {machine: _priors(by_cores) for machine, by_cores in known.items()}
-
-
-def _priors(by_cores: Mapping[int, Sequence[float]]) -> Spreads:
-    return {
-        num_cores: SpreadPrior(_MORE * statistics.median(pair_sds), comparisons=len(pair_sds))
-        for num_cores, pair_sds in by_cores.items()
-        if len(pair_sds) >= _COMPARISONS_NEEDED
-    }
-
-
-def _pair_sds(brief: Mapping[str, Any]) -> list[tuple[int, float]]:
-    """On how many cores enough pairs differed by how much, as an entry keeps it; none where it is not ours."""
-    try:
-        return [
-            (int(one["num_cores"]), float(one["pair_sd"]))
-            for one in (brief["results"] if "results" in brief else [brief["spread"]])
-            if one.get("pairs", 0) >= _PAIRS_NEEDED and 0 < one["pair_sd"] < 1
-        ]
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return []
-
-
 def comparison_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:
     """How a comparison is listed: its arms, and their model where these do not name it."""
     about = f"{a.model}: " if a.model == b.model and a.model not in labels else ""
@@ -177,13 +130,13 @@ class Comparing:
             except KeyboardInterrupt:
                 interrupted = True
                 break
+            self._save((*self._results, comparison))
             self._results.append(comparison)
-            self._save(comparison)
             if comparison.interrupted:
                 interrupted = True
                 break
         if self._failures and self._results:
-            self._save(None)
+            self._save(self._results)
         return ComparisonSweep(tuple(self._results), tuple(self._failures), interrupted, self._saver.id)
 
     def listen(self, event: Event) -> None:
@@ -195,12 +148,10 @@ class Comparing:
             self._listener(Event("comparison", {"number": done + 1, "of": self._of}))
         self._listener(event)
 
-    def _save(self, newest: Comparison | None) -> None:
-        from inferlab.store.formats import outcomes_of
-
-        sweep = ComparisonSweep(tuple(self._results), tuple(self._failures))
-        measured = outcomes_of(newest) if newest else ()
-        self._saver.record(sweep, self._title, measured, keep=2 * (len(self._results) - bool(newest)))
+    def _save(self, results: Sequence[Comparison]) -> None:
+        """Save all results, of which those that were known before are in the store."""
+        sweep = ComparisonSweep(tuple(results), tuple(self._failures))
+        self._saver.record(sweep, self._title, len(self._results))
 
 
 def _without_result(pairs: Sequence[tuple[Plan, Plan]], results: Sequence[Comparison]) -> list[tuple[Plan, Plan]]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from inferlab.errors import BadInput, EngineFailed, EngineHung
-from inferlab.measure.cell import check_alike, explained, measure
-from inferlab.measure.cells import Job, cells_of, make_job, tell_inputs
+from inferlab.errors import BadInput, EngineFailed
+from inferlab.measure.cell import check_alike, failure_of, measure
+from inferlab.measure.cells import Job, cells_of, in_random_order, make_job, tell_inputs
 from inferlab.records import Benchmark, Cell, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
 from inferlab.store import Saver
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:  # a benchmark passes through none of these
     from inferlab.records.generation import GenerationPlan
     from inferlab.records.profile import Profile
 
-C = TypeVar("C")
 P = TypeVar("P", "Plan", "GenerationPlan")
 
 # Options that name files.
@@ -139,7 +136,7 @@ class LocalSweep:
             known = outcomes[cell.id].runs
             runs = list(known)
 
-            with cell_status(partial(explained, job)) as end:
+            with cell_status() as end:
                 for run in self._executor.measure(job, known, self._tell):
                     check_alike(known, run)
                     runs.append(run)
@@ -167,13 +164,6 @@ class LocalSweep:
             self._listen(event)
 
 
-def in_random_order(cells: Sequence[C], seed: int) -> list[C]:
-    """So that a machine that slows down with time does not slow down one end of the table."""
-    shuffled = list(cells)
-    random.Random(seed).shuffle(shuffled)  # noqa: S311  for fairness, no secret
-    return shuffled
-
-
 @dataclass(slots=True)
 class CellStatus:
     """What became of a cell."""
@@ -183,25 +173,20 @@ class CellStatus:
 
 
 @contextmanager
-def cell_status(explain: Callable[[BadInput], str] = str) -> Iterator[CellStatus]:
+def cell_status() -> Iterator[CellStatus]:
     """What becomes of the cell that is measured inside: its failure touches no other."""
     end = CellStatus()
     try:
         yield end
     except KeyboardInterrupt:
         end.status = "cancelled"
-    except BadInput as error:
-        end.status, end.failure = "failed", Failure("refused", explain(error))
-    except EngineFailed as error:
-        code: Literal["hung", "died"] = "hung" if isinstance(error, EngineHung) else "died"
-        end.status, end.failure = "failed", Failure(code, str(error))
+    except (BadInput, EngineFailed) as error:
+        end.status, end.failure = "failed", failure_of(error)
 
 
 def with_absolute_paths(plan: P) -> P:
     """The plan with whole paths: it may be measured again from another folder."""
-    values: dict[str, Any] = {
-        name: getattr(plan, name, None) for name in ("model", "input_file", "prompts_file", "audio")
-    }
+    values: dict[str, Any] = {name: getattr(plan, name, None) for name in _PATHS}
     paths = {name: Path(value) for name, value in values.items() if value is not None}
     values = {name: str(path.resolve()) for name, path in paths.items() if path.exists()}
     return replace(plan, **values)

@@ -13,7 +13,8 @@ from inferlab import machine
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab.comparison import arm_labels
-from inferlab.lab.executor import WORTH_TELLING, cell_status, in_random_order, with_absolute_paths
+from inferlab.lab.executor import WORTH_TELLING, cell_status, with_absolute_paths
+from inferlab.measure.cells import in_random_order
 from inferlab.measure.generation.capacity import find_generation_capacity
 from inferlab.measure.generation.cells import generation_cells, validate_generation
 from inferlab.measure.generation.comparison import GenerationComparisonJob, compare_generations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferlab.errors import BadInput
 from inferlab.lab.executor import Executor, executor_for, with_absolute_paths
 from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
-from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan, with_inputs_of
+from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore
 from inferlab.store import Saver
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from collections.abc import Callable, Mapping, Sequence
 
     from inferlab.lab.bisection import BisectionRequest
-    from inferlab.lab.comparison import EntryKind
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.inputs import Data
     from inferlab.profiling.diff import LayerDiff
@@ -30,7 +29,6 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
         FleetRecommendation,
         Objective,
         Recommendation,
-        Spreads,
     )
     from inferlab.records.capacity import GenerationCapacity
     from inferlab.records.comparison import ComparedMetric, GenerationComparison
@@ -162,14 +160,12 @@ class Lab(Lookup):
         """
         from inferlab.lab.comparison import arm_labels, comparison_title
         from inferlab.records.comparison import ComparisonSweep
-        from inferlab.store.formats import outcomes_of
 
         if labels is None and a == b:
             listener(Event("same-arms"))
         labels = labels or arm_labels(a, b)
         comparison = self._compared(a, b, labels, time_s, margin, listener, fresh, goal)
-        sweep = ComparisonSweep((comparison,))
-        self.new_saver(listener).record(sweep, comparison_title(a, b, labels), outcomes_of(comparison))
+        self.new_saver(listener).record(ComparisonSweep((comparison,)), comparison_title(a, b, labels))
         return comparison
 
     def compare_layers(self, a: Plan, b: Plan, time_s: float = 30.0, listener: Listener = ignore) -> LayerDiff:
@@ -220,18 +216,10 @@ class Lab(Lookup):
 
         validate_comparison(a, b, time_s, margin)
         with time_limit(a.patience_s):
-            jobs = [self._only_job(plan, listener) for plan in (a, b)]
-            jobs[1] = with_inputs_of(jobs[1], jobs[0])
+            arms = [self._only_job(plan, listener) for plan in (a, b)]
             spreads = self.expected_spreads()
-            job = ComparisonJob(jobs[0], jobs[1], labels, time_s, margin, goal, spreads, fresh)
+            job = ComparisonJob(arms[0], arms[1], labels, time_s, margin, goal, spreads, fresh)
             return self.executor_for(a).compare(job, listener)
-
-    def expected_spreads(self, kind: EntryKind = "comparison") -> Spreads:
-        """How much pairs of processes differ on this machine, as far as comparisons of a kind showed it."""
-        from inferlab.lab.comparison import expected_spreads
-        from inferlab.store.rows import own_name
-
-        return expected_spreads(self._store, kind).get(own_name(), {})
 
     @staticmethod
     def compare_saved(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
@@ -284,13 +272,12 @@ class Lab(Lookup):
         The plan's engines, cores, streams and batch sizes limit the search; an empty tuple leaves them open. On a
         cluster each machine type is searched, all side by side, each for this time.
         """
-        from inferlab.lab.comparison import expected_spreads
         from inferlab.measure.recommend import Search
 
         validate_plan(replace(plan, time_s=time_s))
         with time_limit(plan.patience_s):
             model = read_model(plan.model, listener, plan.engines)
-            search = Search(plan, model, objective, time_s, expected_spreads(self._store))
+            search = Search(plan, model, objective, time_s, self.machine_spreads())
             found = self.executor_for(plan).recommend(search, listener)
         return self.save(found, plan.model, listener)
 
@@ -478,16 +465,21 @@ class Lab(Lookup):
         return diff(a, b)
 
 
-def concerns_tokens(models: Sequence[str], given: Mapping[str, Any], slo: str = "") -> bool:
+def concerns_tokens(
+    models: Sequence[str], given: Mapping[str, Any], slo: str = "", own: Sequence[Mapping[str, Any]] = ()
+) -> bool:
     """Whether a request is about generating tokens: by its models, or by the engines, options or objective given.
 
-    Refuses options and objectives of generation for a model that does not generate.
+    `own` are options of each arm of a comparison. Refuses options and objectives of generation for a model that
+    does not generate.
     """
     from inferlab.engines import registry
     from inferlab.model.generative import names_generative, read_generative
     from inferlab.options.generation import ONLY_GENERATION, names_tokens
 
-    if any(map(names_generative, models)) or any(map(registry.only_generates, given.get("engine", ()))):
+    models = (*models, *(str(values["model"]) for values in own if "model" in values))
+    engines = [engine for values in (given, *own) for engine in values.get("engine", ())]
+    if any(map(names_generative, models)) or any(map(registry.only_generates, engines)):
         return True
     named = [f"The option {name}" for name in given if name in ONLY_GENERATION]
     named += [f"The objective '{slo}'"] if names_tokens(slo) else []

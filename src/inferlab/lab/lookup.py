@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, InferlabError
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Listener, Model, Outcome
 from inferlab.store.entries import BENCHMARK, Document, Stored
@@ -15,7 +16,13 @@ from inferlab.store.entries import BENCHMARK, Document, Stored
 if TYPE_CHECKING:  # a benchmark looks nothing up, and loading these takes longer than all else
     from inferlab.measure.unpaired import SavedResult
     from inferlab.records.capacity import GenerationCapacity
-    from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison
+    from inferlab.records.comparison import (
+        Comparison,
+        ComparisonSweep,
+        GenerationComparison,
+        MachineSpreads,
+        Spreads,
+    )
     from inferlab.records.generation import GenerationSweep
     from inferlab.records.optimization import Optimization
     from inferlab.records.profile import Profile
@@ -26,6 +33,13 @@ R = TypeVar("R")
 # An id of the store, or the beginning of one, and the number of a cell.
 _ID = re.compile(r"[a-z2-7]{4,10}(#\d+)?")
 _LOOKED_THROUGH = 1000
+
+
+#: The kinds of entries that hold comparisons.
+EntryKind = Literal["comparison", "generation-comparison"]
+# So many comparisons of so many pairs say how much pairs differ on a machine; a little more is expected than that.
+_COMPARISONS_NEEDED, _PAIRS_NEEDED, _COMPARISONS_READ = 5, 5, 60
+_MORE = 1.25
 
 
 def choose_result(name: str, results: Sequence[R]) -> R:
@@ -128,6 +142,21 @@ class Lookup:
         """The first comparison of an entry of the store."""
         return self.saved_comparisons(entry_id).results[0]
 
+    def expected_spreads(self, kind: EntryKind = "comparison") -> Spreads:
+        """How much pairs of processes differ on this machine, as far as comparisons of a kind showed it."""
+        from inferlab.store.rows import own_name
+
+        return self.machine_spreads(kind).get(own_name(), {})
+
+    def machine_spreads(self, kind: EntryKind = "comparison") -> MachineSpreads:
+        """How much pairs differed on each machine so far; nothing where little is known."""
+        known: dict[str, dict[int, list[float]]] = {}
+        with suppress(InferlabError):  # a store that cannot be read is no reason not to measure
+            for entry in () if self._store is None else self._store.history(_COMPARISONS_READ, kinds=(kind,)):
+                for num_cores, pair_sd in _pair_sds(entry.brief):
+                    known.setdefault(entry.node, {}).setdefault(num_cores, []).append(pair_sd)
+        return {machine: _priors(by_cores) for machine, by_cores in known.items()}
+
     def saved_generation(self, entry_id: str | None) -> GenerationSweep:
         """A generation of the store; without an id the newest that is not finished."""
         from inferlab.records.generation import GenerationSweep
@@ -165,6 +194,30 @@ class Lookup:
         if not isinstance(record, kind):
             raise BadInput(f"{document.id} is not {called}. List them with: inferlab history")
         return record
+
+
+def _pair_sds(brief: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """On how many cores enough pairs differed by how much, as an entry keeps it; none where it is not ours."""
+    try:
+        return [
+            (int(one["num_cores"]), float(one["pair_sd"]))
+            for one in (brief["results"] if "results" in brief else [brief["spread"]])
+            if one.get("pairs", 0) >= _PAIRS_NEEDED and 0 < one["pair_sd"] < 1
+        ]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return []
+
+
+def _priors(by_cores: Mapping[int, Sequence[float]]) -> Spreads:
+    import statistics  # late: whoever only reads does not need it
+
+    from inferlab.records.comparison import SpreadPrior
+
+    return {
+        num_cores: SpreadPrior(_MORE * statistics.median(pair_sds), comparisons=len(pair_sds))
+        for num_cores, pair_sds in by_cores.items()
+        if len(pair_sds) >= _COMPARISONS_NEEDED
+    }
 
 
 def read_unchanged_model(benchmark: Benchmark, listener: Listener) -> Model:

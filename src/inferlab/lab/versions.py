@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.measure.cells import Job, only_job, with_inputs_of
+from inferlab.measure.cells import Job, only_job
 from inferlab.measure.check import worst
 from inferlab.measure.findings import arm_findings
 from inferlab.measure.paired import ComparisonJob
@@ -47,7 +47,6 @@ from inferlab.records.optimization import (
 )
 from inferlab.records.profile import LossProfile, PerformanceProfile, Profile, ProfileOptions
 from inferlab.store import Saver
-from inferlab.store.formats import outcomes_of
 from inferlab.units import plural
 from inferlab.version import __version__
 
@@ -170,7 +169,7 @@ class Versioning:
                 continue
             saver = self._lab.new_saver(self._listener)
             title = f"{contest.labels[0]} / {contest.labels[1]}"
-            saver.record(ComparisonSweep((compared,)), title, outcomes_of(compared))
+            saver.record(ComparisonSweep((compared,)), title)
             one = measured(compared, made.recipe, found.optimized, predicted(made.recipe, engine, basis))
             found = replace(found, measured=(*found.measured, replace(one, entry_id=saver.id)))
             yield replace(found, interrupted=compared.interrupted)
@@ -182,7 +181,7 @@ class Versioning:
         a, b = (only_job(plan, model) for model in (found.model, found.optimized))
         labels = self._plan.model, found.name
         time_s, spreads = _LOADING * self._asked.time_s, self._lab.expected_spreads()
-        contest = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, MARGIN, spreads=spreads)
+        contest = ComparisonJob(a, b, labels, time_s, MARGIN, spreads=spreads)
         if self._goal is None or self._goal.speedup is None or engine != self._job.cell.engine:
             return contest
         time_s = max(time_s, _CONFIRMING * self._asked.search_s)
@@ -409,7 +408,7 @@ class Workbench:
     def time(self, copy: BuiltCopy, seconds: float, goal: float | None) -> Speed:
         """Compare a copy with the original on the plan's engine; wrong outputs there make its speed worthless."""
         a = only_job(self._plan, self._job.model)
-        b = with_inputs_of(only_job(self._plan, self._models[copy.path]), a)
+        b = only_job(self._plan, self._models[copy.path])
         contest = ComparisonJob(
             a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal, self._spreads
         )

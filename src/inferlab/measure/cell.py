@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from inferlab.engines import registry
-from inferlab.errors import BadInput, EngineDied, EngineRefused, InferlabError
+from inferlab.errors import BadInput, EngineDied, EngineFailed, EngineHung, EngineRefused, InferlabError
 from inferlab.machine import available_memory_bytes, describe, node_name
 from inferlab.measure.cells import Job, Layout, choose_mode, cpus_of, lay_out
 from inferlab.measure.check import Reference, reference_for
@@ -29,7 +29,7 @@ from inferlab.measure.conversion import Conversion, Converted, converted, files_
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import WINDOW_S, precise, share_s, time_is_up
 from inferlab.model.onnx_file import rewrite
-from inferlab.records import Cell, Event, Listener, Run, ignore
+from inferlab.records import Cell, Event, Failure, Listener, Run, ignore
 from inferlab.units import one_line, shortened
 from inferlab.worker import Launch
 
@@ -57,7 +57,7 @@ def measure(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run
     if enough():
         return
     label = f"benchmark of {job.model.source} on {cell.engine}"
-    with measuring_alone(label, listener), prepare_cell(job, listener) as prepared:
+    with measuring_alone(label, listener), _explaining(job), prepare_cell(job, listener) as prepared:
         progress = _Progress(cell, listener, len(runs))
         while not enough():
             listener(Event("loading", {"engine": cell.engine, "process": len(runs) + 1}))
@@ -123,6 +123,13 @@ class _Progress:
             self.listener(replace(self._event, fraction=fraction))
 
 
+def failure_of(error: BadInput | EngineFailed) -> Failure:
+    """What an error is for the cell, or the search, that it ended."""
+    if isinstance(error, BadInput):
+        return Failure("refused", str(error))
+    return Failure("hung" if isinstance(error, EngineHung) else "died", str(error))
+
+
 def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) -> None:
     """Refuse to go on with a cell that was begun under other conditions: unlike runs do not average.
 
@@ -140,8 +147,16 @@ def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) 
 _CONDITIONS = {"machine": "machine", "versions": "version of the engine or of inferlab", "settings": "setting"}
 
 
-def explained(job: Job, error: BadInput) -> str:
-    """A refusal, with what we did to the model that may have caused it."""
+@contextmanager
+def _explaining(job: Job) -> Iterator[None]:
+    """Refusals inside it say what we did to the model that may have caused them."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(_explained(job, error)) from error
+
+
+def _explained(job: Job, error: BadInput) -> str:
     message = str(error)
     if job.rewrite_batch is not None:
         own, rewritten = job.rewrite_batch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from inferlab import machine
 from inferlab.engines import registry
@@ -20,6 +21,8 @@ from inferlab.worker import DEFAULT_S
 
 if TYPE_CHECKING:  # a benchmark does not generate
     from inferlab.records.generation import GenerationPlan
+
+C = TypeVar("C")
 
 # What offline takes where neither the user nor the model says: large enough to fill an engine's kernels.
 _OFFLINE_BATCH = 16
@@ -238,6 +241,13 @@ def _resolve(plan: Plan, model: Model, choice: _Choice) -> shapes.ResolvedShapes
         return resolved
     large = shapes.resolve(model.inputs, _OFFLINE_BATCH, length, overrides)
     return resolved if large.rewrite_batch else large
+
+
+def in_random_order(cells: Iterable[C], seed: int | str) -> list[C]:
+    """So that a machine that slows down with time does not slow down one end of the table."""
+    shuffled = list(cells)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311  for fairness, no secret
+    return shuffled
 
 
 def tell_inputs(plan: Plan, job: Job, listener: Listener) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from inferlab.errors import EngineFailed
 from inferlab.measure import check, intervals
 from inferlab.measure.cell import PreparedCell, measuring_alone, prepare_cell
-from inferlab.measure.cells import Job
+from inferlab.measure.cells import Job, with_inputs_of
 from inferlab.measure.children import Children
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.measure.stats import latencies_ns, service_ns
@@ -301,28 +301,29 @@ def _log_ratios(turns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def compare(job: ComparisonJob, listener: Listener) -> Comparison:
-    """Compare cell B with cell A; raises what an engine did wrong.
+    """Compare cell B with cell A, on the same inputs where both models take them; raises what an engine did wrong.
 
     Ctrl-C ends it early: pairs that are complete are kept.
     """
+    a, b = job.a, with_inputs_of(job.b, job.a)
     with ExitStack() as stack:
         stack.enter_context(measuring_alone(job.title, listener))
         began = time.monotonic()
-        prepared = [stack.enter_context(prepare_cell(arm, listener)) for arm in (job.a, job.b)]
+        prepared = [stack.enter_context(prepare_cell(arm, listener)) for arm in (a, b)]
         arms = CellArms(prepared, job.time_s)
         comparison = PairedComparison(job, arms, began, listener)
         fields = comparison.run()
     assert arms.outputs is not None, "outputs are compared in every pair"
     difference = arms.outputs.difference
-    pairs = tuple(Pair(a, b, log) for (a, b), log in zip(arms.runs, comparison.log_ratios, strict=False))
+    pairs = tuple(Pair(*runs, log) for runs, log in zip(arms.runs, comparison.log_ratios, strict=False))
     return Comparison(
         metric=arms.metric,
         outputs_match=arms.outputs.match,
         output_error=difference.error if difference else None,
         output_metric=difference.metric if difference else "max",
         output_detail=arms.outputs.detail,
-        cells=(job.a.cell, job.b.cell),
-        models=(job.a.model, job.b.model),
+        cells=(a.cell, b.cell),
+        models=(a.model, b.model),
         pairs=pairs,
         tail_ratio=tail_ratio(pairs) if arms.metric == "response" else None,
         **fields,

@@ -15,7 +15,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.machine import host_name
 from inferlab.measure import exploration, paired
 from inferlab.measure.cell import measuring_alone, remembered_options
-from inferlab.measure.cells import Job, Layout, cpus_of, jobs, lay_out, usable_cores, with_inputs_of
+from inferlab.measure.cells import Job, Layout, cpus_of, jobs, lay_out, usable_cores
 from inferlab.measure.check import worst
 from inferlab.measure.children import load_request
 from inferlab.measure.exploration import TIE, Explorer, Record, Search, label, latencies_s
@@ -136,7 +136,7 @@ class Finals:
         a, b = explorer.job(leader), explorer.job(other)
         try:
             spreads = explorer.search.spreads.get(host_name(), {})
-            job = ComparisonJob(a, with_inputs_of(b, a), labels, time_s, TIE, spreads=spreads)
+            job = ComparisonJob(a, b, labels, time_s, TIE, spreads=spreads)
             return paired.compare(job, explorer.quietly)
         except InferlabError as error:
             self.troubles.append(f"comparing {labels[0]} with {labels[1]} failed: {error}")

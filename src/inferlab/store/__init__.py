@@ -108,18 +108,17 @@ class Saver:
             if self._store is not None:
                 self._store.finish_cell(self.id, outcome.cell.id, outcome.status, outcome.failure, outcome)
 
-    def record(
-        self, record: Record, title: str, outcomes: Sequence[Outcome] = (), keep: int | None = None
-    ) -> None:
-        """Save a result and cells that were measured for it; called again, it is the same one that has grown.
+    def record(self, record: Record, title: str, saved: int = 0) -> None:
+        """Save a result; called again, it is the same one that has grown.
 
-        Of the cells that it had, only the first `keep` stay where that is given.
+        Of several comparisons, the cells of the first `saved` are in the store already.
         """
         if self._store is None:
             return
-        from inferlab.store.formats import content_of, kind_of  # late: benchmarks need none of it
+        from inferlab.store.formats import cells_since, content_of, kind_of  # late: benchmarks need none of it
 
         content, stored_id = content_of(record), self.id
+        keep, outcomes = cells_since(record, saved)
         with self._saving():
             if stored_id:
                 self._store.replace_document(stored_id, content, outcomes, keep)

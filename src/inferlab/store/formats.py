@@ -121,6 +121,16 @@ def outcomes_of(comparison: Comparison) -> tuple[Outcome, ...]:
     return tuple(Outcome(cell, "done", tuple(each)) for cell, each in zip(comparison.cells, runs, strict=True))
 
 
+def cells_since(record: Record, saved: int) -> tuple[int, list[Outcome]]:
+    """How many cells the first so many comparisons of a record have, and the cells of those that follow."""
+    comparisons = record.results if isinstance(record, ComparisonSweep) else ()
+    before, since = (
+        [outcome for comparison in part for outcome in outcomes_of(comparison)]
+        for part in (comparisons[:saved], comparisons[saved:])
+    )
+    return len(before), since
+
+
 def record_of(document: Document) -> Record:
     """The record that an entry holds; BadInput where it is of a format that this version does not read."""
     name = str(current(document.content).get("format"))
