@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from inferlab.errors import InferlabError, TooMany
 from inferlab.model.download import stoppable
@@ -21,6 +22,8 @@ from inferlab.store.entries import QueuedJob
 from inferlab.workspace.sources import is_fetched
 from inferlab.workspace.workspace import Workspace
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _LOOK_S = 1.0
 # Ages are shown again so often.
 _TICK_S = 20.0
@@ -179,6 +182,12 @@ class Desk:
         self._fetching = 0
         self._watching: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
+
+    async def change(self, act: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+        """Do something to the store in a thread, and let all pages see it at once."""
+        result = await asyncio.to_thread(act, *arguments, **named)
+        await self.watch.refresh()
+        return result
 
     async def analyse(self, source: str, listener: Listener = ignore) -> Model:
         """What a model is; one that must be fetched first waits for one of a few threads, and can be cancelled.

@@ -14,6 +14,8 @@ from inferlab.views.history import age
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.shell import tag
 
+#: What is called when something has changed.
+Changed = Callable[[], Awaitable[None] | None]
 _JUST_NOW = timedelta(minutes=1)
 #: What a job is about, in the bar and on cards.
 NAMES = {
@@ -32,7 +34,7 @@ NAMES = {
 def follow(
     desk: Desk,
     changed: Callable[[Snapshot, Snapshot], Awaitable[None] | None],
-    renew: Callable[[], Awaitable[None] | None] | None = None,
+    renew: Changed | None = None,
 ) -> None:
     """Call `changed` with the older and the newer state when the queue or the store changes.
 
@@ -52,10 +54,10 @@ def follow(
             with slot:
                 while desk.watch.snapshot != last and not part.is_deleted:
                     before, last = last, desk.watch.snapshot
-                    await _done(changed(before, last))
+                    await done(changed(before, last))
                 if renew is not None and ticks != desk.watch.ticks:
                     ticks = desk.watch.ticks
-                    await _done(renew())
+                    await done(renew())
         except Exception as error:
             with client:
                 app.handle_exception(error)
@@ -73,7 +75,8 @@ def follow(
     client.on_delete(stop)
 
 
-async def _done(waiting: Awaitable[None] | None) -> None:
+async def done(waiting: Awaitable[None] | None) -> None:
+    """Wait for what a handler does, where it returned something to wait for."""
     if waiting is not None:
         await waiting
 

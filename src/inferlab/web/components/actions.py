@@ -19,7 +19,7 @@ from inferlab.web import shell
 from inferlab.web.components.forms import Foot, close_button, dialog
 from inferlab.web.desk import Desk
 from inferlab.web.faults import on_pages
-from inferlab.web.live import NAMES, page_of
+from inferlab.web.live import NAMES, Changed, done, page_of
 from inferlab.web.shell import div, span, tag
 from inferlab.workspace import requests
 from inferlab.workspace.engines import title
@@ -67,7 +67,7 @@ class JobActions:
     """What can be done about jobs; `changed` shows it on the page."""
 
     desk: Desk
-    changed: Callable[[], Awaitable[None] | None]
+    changed: Changed
 
     async def cancel(self, job_id: str) -> None:
         """Take it out of the queue, or ask it to end."""
@@ -91,11 +91,8 @@ class JobActions:
             close_button(opened, "close-log")
 
     async def _do(self, act: Callable[[str], object], job_id: str) -> None:
-        await asyncio.to_thread(act, job_id)
-        await self.desk.watch.refresh()
-        waiting = self.changed()
-        if waiting is not None:
-            await waiting
+        await self.desk.change(act, job_id)
+        await done(self.changed())
 
     def buttons(self, job: QueuedJob, mark: str = "", can_dismiss: bool = True) -> None:
         """Log, Resume and Dismiss of a job that has ended, each where it makes sense."""
@@ -151,7 +148,7 @@ class JobProgress:
 class JobPanel:
     """A list of jobs, made where it is shown; `show` updates it without taking buttons from under the pointer."""
 
-    def __init__(self, desk: Desk, changed: Callable[[], Awaitable[None] | None]) -> None:
+    def __init__(self, desk: Desk, changed: Changed) -> None:
         self._actions = JobActions(desk, changed)
         self._part = shell.Part("il-jobs")
         self._progress: dict[str, JobProgress] = {}
@@ -222,8 +219,8 @@ class EntryActions:
     def __init__(
         self,
         desk: Desk,
-        queued: Callable[[], Awaitable[None] | None],
-        renamed: Callable[[], Awaitable[None] | None],
+        queued: Changed,
+        renamed: Changed,
         removed: Callable[[Entry], Awaitable[None] | None],
         compare: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
@@ -267,38 +264,31 @@ class EntryActions:
         return menu
 
     async def _rerun(self, entry: Entry) -> None:
-        await asyncio.to_thread(self._workspace.rerun, entry.id)
-        await self._show(self._queued)
+        await self._do(partial(self._workspace.rerun, entry.id), self._queued)
 
     async def _rename(self, entry: Entry) -> None:
-        async def rename(name: str) -> None:
-            await asyncio.to_thread(self._workspace.rename, entry.id, name)
-            await self._show(self._renamed)
-
-        await _ask_name(name_in_lists(entry), rename, self._client)
+        """Ask for another name; the dialog closes when the entry has it."""
+        with dialog("Rename", client=self._client) as opened:
+            name = ui.input("Name", value=name_in_lists(entry)).props('autofocus data-testid="new-name"')
+            rename = self._workspace.rename
+            foot = Foot(
+                opened,
+                "Rename",
+                "rename-to",
+                lambda: self._do(partial(rename, entry.id, name.value or ""), self._renamed),
+            )
+            name.on("keydown.enter", foot.submit)
 
     async def _copy(self, entry: Entry) -> None:
         await copy_command(await asyncio.to_thread(self._workspace.command, entry.id), self._client)
 
     async def _remove(self, entry: Entry) -> None:
-        await asyncio.to_thread(self._workspace.remove, entry.id)
-        await self._show(partial(self._removed, entry))
+        await self._do(partial(self._workspace.remove, entry.id), partial(self._removed, entry))
 
-    async def _show(self, show_page: Callable[[], Awaitable[None] | None]) -> None:
-        """Let all pages see what was changed, this one at once."""
-        await self._desk.watch.refresh()
+    async def _do(self, act: Callable[[], object], show_page: Changed) -> None:
+        await self._desk.change(act)
         with self._client:
-            waiting = show_page()
-            if waiting is not None:
-                await waiting
-
-
-async def _ask_name(name: str, rename: Callable[[str], Awaitable[None]], client: Client) -> None:
-    """Ask for another name; `rename` is given it, and the dialog closes when it succeeds."""
-    with dialog("Rename", client=client) as opened:
-        field = ui.input("Name", value=name).props('autofocus data-testid="new-name"')
-        foot = Foot(opened, "Rename", "rename-to", lambda: rename(field.value or ""))
-        field.on("keydown.enter", foot.submit)
+            await done(show_page())
 
 
 def page_actions(desk: Desk, section: str) -> EntryActions:
@@ -322,16 +312,13 @@ def _item(text: str, name: str, act: Callable[[Entry], object], entry: Entry) ->
     ui.menu_item(text, on_click=lambda: act(entry)).props(f'data-testid="{name}"')
 
 
-def undo_bar(desk: Desk, entry_id: str, name: str, then: Callable[[], Awaitable[None] | None]) -> Element:
+def undo_bar(desk: Desk, entry_id: str, name: str, then: Changed) -> Element:
     """Say for a while that something was removed, and put it back if the user wants to."""
 
     async def put_back() -> None:
         bar.delete()
-        await asyncio.to_thread(desk.workspace.trash.put_back, entry_id)
-        await desk.watch.refresh()
-        waiting = then()
-        if waiting is not None:
-            await waiting
+        await desk.change(desk.workspace.trash.put_back, entry_id)
+        await done(then())
 
     with div("il-undo", role="status") as bar:
         span("", f"Removed {name}.")

@@ -238,7 +238,7 @@ async def open_dialog(
     workspace = desk.workspace
 
     async def run(form: BenchmarkRequest) -> None:
-        await asyncio.to_thread(workspace.add_benchmark, project.id, form)
+        await desk.change(workspace.add_benchmark, project.id, form)
         await queued()
 
     choices = await engine_choices(desk, project.model)
@@ -385,7 +385,7 @@ async def open_generation_dialog(desk: Desk, project: Project, queued: Callable[
     assert model is not None, "only a model that generates has this dialog"
 
     async def run(form: TokenRequest) -> None:
-        await asyncio.to_thread(desk.workspace.add_generation, project.id, form)
+        await desk.change(desk.workspace.add_generation, project.id, form)
         await queued()
 
     await GenerationDialog(model, await engine_choices(desk, model), run).changed()

@@ -214,8 +214,7 @@ async def open_profile(desk: Desk, project: Project, part: str) -> None:
 
     async def add() -> None:
         form = replace(fields.form(), version=select.chosen)
-        await asyncio.to_thread(desk.workspace.add_profile, project.id, form)
-        await desk.watch.refresh()
+        await desk.change(desk.workspace.add_profile, project.id, form)
 
     with dialog(f"New {part} profile", client=client, name="profile-dialog") as opened:
         p("il-muted", _TOLD[part])

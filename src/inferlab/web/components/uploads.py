@@ -18,6 +18,7 @@ from inferlab.errors import InferlabError
 from inferlab.units import size
 from inferlab.web import shell
 from inferlab.web.desk import Desk
+from inferlab.web.live import done
 from inferlab.web.shell import div, refilled, span, tag
 from inferlab.workspace.sources import DATA_ENDING, MODEL_ENDINGS, DataFile, Listing, Sources
 
@@ -102,9 +103,7 @@ class FileUpload:
             self.give_up()
             self.refuse(upload["problem"])
         else:
-            waiting = self._arrived(f"upload:{self._id}", upload["names"])
-            if waiting is not None:
-                await waiting
+            await done(self._arrived(f"upload:{self._id}", upload["names"]))
 
     def _show(self, upload: dict[str, Any]) -> None:
         done, total = float(upload["done"]), float(upload["total"])

@@ -124,15 +124,11 @@ class _Board:
     async def _add(self, against: str | None = None) -> None:
         # Not in the menu that was clicked: it is gone by then.
         with self._opened.frame.content:
-            await open_dialog(self._desk, self._project, self._queued, against)
+            await open_dialog(self._desk, self._project, self.refresh, against)
 
     async def _add_generation(self) -> None:
         with self._opened.frame.content:
-            await open_generation_dialog(self._desk, self._project, self._queued)
-
-    async def _queued(self) -> None:
-        await self._desk.watch.refresh()
-        await self.refresh()
+            await open_generation_dialog(self._desk, self._project, self.refresh)
 
     async def _removed(self, entry: Entry) -> None:
         await self.refresh()

@@ -72,8 +72,8 @@ class ProfileRun:
     async def cancel(self) -> None:
         """Ask the job to end."""
         if self.job is not None:
-            await asyncio.to_thread(self._desk.workspace.store.jobs.cancel, self.job.id)
-            await self._follow(Snapshot(), await self._desk.watch.refresh())
+            await self._desk.change(self._desk.workspace.store.jobs.cancel, self.job.id)
+            await self._follow(Snapshot(), self._desk.watch.snapshot)
 
     def _build(self, model: Model, filled: ProfileRequest) -> None:
         self._model = model

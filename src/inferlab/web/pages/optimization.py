@@ -147,8 +147,7 @@ class _Overview:
         form = self._draft(set(names.values()))
 
         async def run(asked: VersionRequest) -> None:
-            await asyncio.to_thread(add_version, workspace, project.id, asked)
-            await self._desk.watch.refresh()
+            await self._desk.change(add_version, workspace, project.id, asked)
             await self._jobs.refresh()
 
         choices = await engine_choices(self._desk, project.model)

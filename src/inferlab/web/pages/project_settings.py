@@ -65,12 +65,11 @@ class _Naming:
         self._problem.clear()
         values = [field.value or "" for field in (self._name, self._description, self._shapes) if field]
         try:
-            await asyncio.to_thread(self._desk.workspace.change_project, self._id, *values)
+            await self._desk.change(self._desk.workspace.change_project, self._id, *values)
         except InferlabError as error:
             with self._problem:
                 shell.banner("warn", str(error), "problem")
             return
-        await self._desk.watch.refresh()
         # The name stands in the frame too.
         shell.reload()
 
@@ -102,8 +101,7 @@ async def _ask(desk: Desk, project: Project) -> None:
     uploaded = await asyncio.to_thread(desk.workspace.owns_model, project)
 
     async def delete() -> None:
-        await asyncio.to_thread(desk.workspace.remove_project, project.id)
-        await desk.watch.refresh()
+        await desk.change(desk.workspace.remove_project, project.id)
         ui.navigate.to("/")
 
     with dialog(f"Delete '{project.name}'?") as opened:

@@ -355,8 +355,8 @@ class EngineList:
         licence = licence_of(name)
 
         async def agreed() -> None:
-            await asyncio.to_thread(self._desk.workspace.add_installation, name)
-            self._show(await self._desk.watch.refresh())
+            await self._desk.change(self._desk.workspace.add_installation, name)
+            self._show(self._desk.watch.snapshot)
 
         with dialog(f"Install {title(name)}") as opened:
             p(

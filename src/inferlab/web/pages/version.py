@@ -148,7 +148,6 @@ class VersionPage:
 
     async def _compare(self) -> None:
         async def queued() -> None:
-            await self._desk.watch.refresh()
             ui.navigate.to(f"/projects/{self._opened.project.id}/benchmarks")
 
         with self._opened.frame.content:
