@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, Project, QueuedJob
+from inferlab.units import shortened
 from inferlab.web import shell
 from inferlab.web.components.actions import JobPanel, offer_undo
 from inferlab.web.components.profile_form import open_profile
@@ -45,25 +46,22 @@ class Opened:
         return tuple(profile for profile in self.profiles if profile.model_digest == self.project.model.digest)
 
 
-def measured(profiles: Sequence[Entry]) -> list[Entry]:
-    """Profiles with times of layers."""
-    return [profile for profile in profiles if profile.brief.get("performance")]
-
-
-def losses(profiles: Sequence[Entry]) -> list[Entry]:
-    """Profiles with losses that were measured."""
-    return [profile for profile in profiles if _method(profile) not in (None, "approximated")]
+def measured(profiles: Sequence[Entry], part: str) -> list[Entry]:
+    """Profiles of which a part, performance or loss, was measured."""
+    return [profile for profile in profiles if _is_measured(profile.brief, part)]
 
 
 def approximated(profiles: Sequence[Entry]) -> Entry | None:
     """The oldest profile whose losses were estimated from the weights: the one that the project began with."""
-    return next((profile for profile in reversed(profiles) if _method(profile) == "approximated"), None)
+    methods = ((profile, (profile.brief.get("loss") or {}).get("method")) for profile in reversed(profiles))
+    return next((profile for profile, method in methods if method == "approximated"), None)
 
 
 def named(profiles: Sequence[Entry], part: str) -> dict[str, str]:
     """Profiles of a part to choose from, by their ids: those that were measured, then the estimate of losses."""
-    known = measured(profiles) if part == "performance" else losses(profiles)
-    names = {entry.id: f"{entry.brief[part]['name']} ({aged(entry.created_at)})" for entry in known}
+    names = {
+        entry.id: f"{entry.brief[part]['name']} ({aged(entry.created_at)})" for entry in measured(profiles, part)
+    }
     theory = approximated(profiles) if part == "loss" else None
     return {**names, theory.id: "Approximated"} if theory else names
 
@@ -72,9 +70,8 @@ async def newest_profile(desk: Desk, project_id: str, part: str, removed: str = 
     """Lead on to the newest profile of a part of a project, or to what its architecture says."""
     workspace = desk.workspace
     await asyncio.to_thread(workspace.store.projects.get, project_id)
-    profiles = await asyncio.to_thread(workspace.profiles, project_id)
-    profiles_of_part = measured(profiles) if part == "performance" else losses(profiles)
-    page = profiles_of_part[0].id if profiles_of_part else THEORY[part]
+    profiles = measured(await asyncio.to_thread(workspace.profiles, project_id), part)
+    page = profiles[0].id if profiles else THEORY[part]
     return RedirectResponse(f"/projects/{project_id}/{part}/{page}{f'?removed={removed}' if removed else ''}")
 
 
@@ -83,11 +80,6 @@ def only_generates(opened: Opened) -> bool:
     if opened.project.only_generates:
         shell.empty("Not for this model", ONLY_GENERATES, "only-generates")
     return opened.project.only_generates
-
-
-def _method(entry: Entry) -> str | None:
-    loss = entry.brief.get("loss")
-    return str(loss["method"]) if loss else None
 
 
 @asynccontextmanager
@@ -105,8 +97,8 @@ async def project_page(desk: Desk, project_id: str, here: str, title: str = "") 
             yield Opened(project, listed.profiles, frame, listed.names)
 
 
-def profile_pages(desk: Desk, part: str, fill: Callable[[Opened, str], Awaitable[None]]) -> None:
-    """Define the pages of the profiles of a part: the newest, and each, which `fill` gets the id of."""
+def profile_pages(desk: Desk, part: str, fill: Callable[[Opened, Entry | None], Awaitable[None]]) -> None:
+    """Define the pages of the profiles of a part, which `fill` gets; none is what rests on no measuring."""
 
     @shell.page(f"/projects/{{project_id}}/{part}")
     async def newest(project_id: str, removed: str = "") -> Response:
@@ -115,9 +107,15 @@ def profile_pages(desk: Desk, part: str, fill: Callable[[Opened, str], Awaitable
     @shell.page(f"/projects/{{project_id}}/{part}/{{entry_id}}")
     async def page(project_id: str, entry_id: str, removed: str = "") -> None:
         async with project_page(desk, project_id, f"{part}/{entry_id}") as opened:
-            if not only_generates(opened):
-                await offer_undo(desk, removed, f"/projects/{project_id}/{part}", "the profile")
-                await fill(opened, entry_id)
+            if only_generates(opened):
+                return
+            await offer_undo(desk, removed, f"/projects/{project_id}/{part}", "the profile")
+            entry = next((each for each in measured(opened.profiles, part) if each.id == entry_id), None)
+            if entry is None and entry_id != THEORY[part]:
+                gone = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
+                shell.empty("No such profile", gone, "no-profile")
+            else:
+                await fill(opened, entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +151,13 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
             f"{part.capitalize()} profiles",
             icon,
             f"{base}/{part}",
-            (*_items(known, part, base, listed.names), Item(theory, f"{base}/{part}/{THEORY[part]}")),
+            (
+                *_items(measured(listed.profiles, part), part, base, listed.names),
+                Item(theory, f"{base}/{part}/{THEORY[part]}"),
+            ),
             partial(open_profile, desk, project, part),
         )
-        for part, icon, known, theory in (
-            ("performance", "speed", measured(listed.profiles), "FLOPS"),
-            ("loss", "trending_down", losses(listed.profiles), "Approximated"),
-        )
+        for part, icon, theory in (("performance", "speed", "FLOPS"), ("loss", "trending_down", "Approximated"))
     ]
     versions = tuple(
         Item(version.brief["name"], f"{base}/optimization/{version.id}", aged(version.created_at))

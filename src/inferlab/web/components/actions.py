@@ -339,12 +339,6 @@ async def offer_undo(desk: Desk, entry_id: str, section: str, name: str) -> None
     )
 
 
-def no_profile(part: str, entry_id: str) -> None:
-    """Say that an address names no profile of its project."""
-    sentence = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
-    shell.empty("No such profile", sentence, "no-profile")
-
-
 async def copy_command(command: str, client: Client) -> None:
     """Copy a command line and say so; where the browser refuses, show it to be copied by hand."""
     copied = await client.run_javascript(f"inferlabCopy({json.dumps(command)})", timeout=5.0)

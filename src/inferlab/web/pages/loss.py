@@ -15,15 +15,13 @@ from inferlab.views.charts.profile_values import VALUES
 from inferlab.views.profile_report import group_columns, loss_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.actions import no_profile, page_actions
+from inferlab.web.components.actions import page_actions
 from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, loaded
 from inferlab.web.components.profile_form import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.sections import (
-    THEORY,
     Opened,
     approximated,
-    losses,
     profile_jobs,
     profile_pages,
 )
@@ -33,15 +31,9 @@ from inferlab.web.shell import div, p
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    async def fill(opened: Opened, entry_id: str) -> None:
-        if entry_id == THEORY["loss"]:
-            await _Losses(desk, opened, approximated(opened.own), measured=False).build()
-            return
-        entry = next((loss for loss in losses(opened.profiles) if loss.id == entry_id), None)
-        if entry is None:
-            no_profile("loss", entry_id)
-        else:
-            await _Losses(desk, opened, entry, measured=True).build()
+    async def fill(opened: Opened, entry: Entry | None) -> None:
+        shown = entry or approximated(opened.own)
+        await _Losses(desk, opened, shown, measured=entry is not None).build()
 
     profile_pages(desk, "loss", fill)
 

@@ -22,15 +22,13 @@ from inferlab.views.profile import PRUNING, facts
 from inferlab.views.profile_report import diff_columns, layer_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.actions import export_address, no_profile, page_actions
+from inferlab.web.components.actions import export_address, page_actions
 from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, loaded
 from inferlab.web.components.profile_form import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
 from inferlab.web.sections import (
-    THEORY,
     Opened,
-    losses,
     measured,
     named,
     profile_jobs,
@@ -43,15 +41,8 @@ from inferlab.workspace.engines import title
 def register(desk: Desk) -> None:
     """Define the pages."""
 
-    async def fill(opened: Opened, entry_id: str) -> None:
-        if entry_id == THEORY["performance"]:
-            await _show_theory(desk, opened)
-            return
-        entry = next((profile for profile in measured(opened.profiles) if profile.id == entry_id), None)
-        if entry is None:
-            no_profile("performance", entry_id)
-        else:
-            await _Measured(desk, opened, entry).build()
+    async def fill(opened: Opened, entry: Entry | None) -> None:
+        await (_show_theory(desk, opened) if entry is None else _Measured(desk, opened, entry).build())
 
     profile_pages(desk, "performance", fill)
 
@@ -118,7 +109,11 @@ class _Measured:
 
     def _measured_losses(self) -> str | None:
         """The profile whose losses are gone by at first; None for its own, with the estimate that was kept."""
-        return self._loss_id if self._loss_id in {loss.id for loss in losses(self._opened.profiles)} else None
+        return (
+            self._loss_id
+            if self._loss_id in {loss.id for loss in measured(self._opened.profiles, "loss")}
+            else None
+        )
 
     def _layer_charts(self) -> None:
         options = {key: text for key, text in charts.summaries(self._profile).items() if key not in FLOPS}
@@ -143,7 +138,7 @@ class _Measured:
         return table
 
     def _diff(self) -> None:
-        others = [one for one in measured(self._opened.profiles) if one.id != self._entry.id]
+        others = [one for one in measured(self._opened.profiles, "performance") if one.id != self._entry.id]
         if others:
             shell.section("Layer diff")
             DiffSection(self._desk, self._entry, others)
