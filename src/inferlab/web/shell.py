@@ -227,9 +227,9 @@ def stat(label: str, value: str, detail: str = "", name: str = "") -> Element:
     return whole
 
 
-def fact(label: str, value: str, name: str) -> Element:
-    """A stat that is words rather than a number."""
-    return stat(label, value, name=name).classes("il-stat-words")
+def fact(label: str, value: str, name: str, wide: bool = False) -> Element:
+    """A stat that is words rather than a number; long ones take a whole row."""
+    return stat(label, value, name=name).classes(f"il-stat-words {'il-whole-row' if wide else ''}")
 
 
 Kind = Literal["ok", "warn", "wrong", "muted", "info"]
@@ -376,6 +376,21 @@ class Progress:
         self._bar.set_value(fraction or 0.0)
         if self._label is not None:
             self._label.text = "…" if fraction is None else f"{100 * fraction:.0f} %"
+
+
+class Working:
+    """What goes on at the moment: words, a button that ends it, and how much is done."""
+
+    def __init__(self, name: str, cancel: Callable[[], object]) -> None:
+        with div("il-working", name=name) as self.box:
+            self._words = ui.label().classes("il-grow il-cut")
+            ui.button("Cancel", on_click=cancel).props(f'flat dense data-testid="cancel-{name}"')
+            self._bar = Progress()
+
+    def show(self, words: str, share: float | None = None) -> None:
+        """Show how far it is."""
+        self._words.set_text(words)
+        self._bar.set(share)
 
 
 def copy_handler(expression: str) -> str:

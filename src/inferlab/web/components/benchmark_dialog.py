@@ -334,7 +334,7 @@ class GenerationDialog(RequestDialog[TokenRequest]):
         """What was filled in."""
         engines, task = self._engines.values, str(self._scenario.value)
         if not self._engines.any_offered:
-            raise BadInput("No engine here can generate with this model. Install one: inferlab engines")
+            raise BadInput("No engine here can generate with this model. Install one on the start page.")
         if not engines:
             raise BadInput("Choose an engine.")
         serves = task == "server"

@@ -212,7 +212,9 @@ class ModelPicker:
         """Find a model and show what it is, or why it is none."""
         self._begin()
         job = self._analysis = _Analysis(source, lambda event: self._show_progress(job, event))
-        self._show_working(job)
+        with self._result:
+            self._working = shell.Working("analysis", self._begin)
+            self._working.show(_analysing(job))
         problem = ""
         try:
             model = await self._desk.analyse(source, job.listen)
@@ -270,20 +272,10 @@ class ModelPicker:
             div("il-muted il-small", meaning[:1].upper() + meaning[1:])
         button.on("click", lambda: self.analyse(f"demo:{name}"), [])
 
-    def _show_working(self, job: _Analysis) -> None:
-        def stop() -> None:
-            self._begin()
-
-        with self._result, div("il-working", name="analysing"):
-            self._words = ui.label(f"Analysing {_short_source(job.source)}").classes("il-grow il-cut")
-            ui.button("Cancel", on_click=stop).props('flat dense data-testid="cancel-analysis"')
-            self._bar = shell.Progress()
-
     def _show_progress(self, job: _Analysis, event: Event) -> None:
         if job is self._analysis:
             whole = event.fraction == 1.0
-            self._words.set_text(f"Analysing {_short_source(job.source)}" if whole else prose(event))
-            self._bar.set(None if whole else event.fraction)
+            self._working.show(_analysing(job) if whole else prose(event), None if whole else event.fraction)
 
 
 def _show_model(model: Model, generative: GenerativeModel | None) -> None:
@@ -294,9 +286,9 @@ def _show_model(model: Model, generative: GenerativeModel | None) -> None:
         shell.facts(facts(model, generative))
 
 
-def _short_source(source: str) -> str:
-    """A source as the user knows it: uploads by their file."""
-    return "the uploaded file" if source.startswith("upload:") else source
+def _analysing(job: _Analysis) -> str:
+    # Uploads are known by their file.
+    return f"Analysing {'the uploaded file' if job.source.startswith('upload:') else job.source}"
 
 
 def _way(source: str) -> str:

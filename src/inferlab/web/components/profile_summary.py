@@ -64,12 +64,12 @@ def setting(performance: PerformanceProfile) -> None:
             instruction_set.upper().replace("_", ".") for instruction_set in performance.instruction_sets
         )
         shell.fact("Measured", moment(performance.measured_at), "measured-at")
-        shell.fact("Instruction sets", sets or "unknown", "instruction-sets").classes("il-whole-row")
+        shell.fact("Instruction sets", sets or "unknown", "instruction-sets", wide=True)
 
 
 def input_shapes(shapes: Mapping[str, Shape]) -> None:
     """Which shapes the inputs had."""
-    shell.fact("Input shapes", text.shapes(shapes) or "unknown", "shapes").classes("il-whole-row")
+    shell.fact("Input shapes", text.shapes(shapes) or "unknown", "shapes", wide=True)
 
 
 def measured(performance: PerformanceProfile) -> None:

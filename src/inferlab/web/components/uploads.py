@@ -51,12 +51,9 @@ class FileUpload:
         )
         limits = {"mostBytes": sources.most_bytes, "tooLarge": too_large, "endings": list(endings)}
         self._limits = json.dumps(limits)
-        with div("il-working", name=f"{name}-sending") as self._sending:
-            self._words = ui.label().classes("il-grow il-cut")
-            ui.button("Cancel", on_click=self.stop).props(f'flat dense data-testid="cancel-{name}"')
-            self._bar = shell.Progress(0.0)
+        self._sending = shell.Working(f"{name}-sending", self.stop)
         self._problem = div()
-        self._sending.set_visibility(False)
+        self._sending.box.set_visibility(False)
         ui.on(self._channel, self._heard)
 
     def chooser(self, props: str) -> Element:
@@ -71,7 +68,7 @@ class FileUpload:
     def stop(self) -> None:
         """End an upload that is on its way, and forget what came of it."""
         ui.run_javascript(f"inferlabUpload.stop('{self._channel}')")
-        self._sending.set_visibility(False)
+        self._sending.box.set_visibility(False)
         self.give_up()
 
     def keep(self) -> None:
@@ -93,7 +90,7 @@ class FileUpload:
     async def _heard(self, event: GenericEventArguments) -> None:
         upload: dict[str, Any] = event.args
         state = upload["state"]
-        self._sending.set_visibility(state in ("sending", "begun"))
+        self._sending.box.set_visibility(state in ("sending", "begun"))
         if state == "sending":
             self._show(upload)
         elif state == "begun":
@@ -110,8 +107,8 @@ class FileUpload:
         if not done:
             self._begun()
             self.refuse()
-        self._bar.set(done / total if total else None)
-        self._words.set_text(f"Uploading {', '.join(map(str, upload['names']))}: {size(done)} of {size(total)}")
+        words = f"Uploading {', '.join(map(str, upload['names']))}: {size(done)} of {size(total)}"
+        self._sending.show(words, done / total if total else None)
 
 
 def drop_zone(desk: Desk, begun: Callable[[], object], ready: Callable[[str], Any]) -> FileUpload:

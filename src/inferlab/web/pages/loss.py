@@ -89,12 +89,10 @@ class _Losses:
         with shell.card("il-summary"):
             with div("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Name", loss.name if self._measured else "Approximated", "name")
-                shell.fact("Pruning settings", "weight magnitude, unstructured", "pruning-settings").classes(
-                    "il-whole-row"
-                )
+                shell.fact("Pruning settings", "weight magnitude, unstructured", "pruning-settings", wide=True)
                 method = words.method(loss)
-                shell.fact("Method", f"{method[:1].upper()}{method[1:]}.", "method").classes("il-whole-row")
-                shell.fact("Loss", words.metric(loss), "metric").classes("il-whole-row")
+                shell.fact("Method", f"{method[:1].upper()}{method[1:]}.", "method", wide=True)
+                shell.fact("Loss", words.metric(loss), "metric", wide=True)
                 if self._profile.flops is not None:
                     summary.input_shapes(self._profile.flops.shapes)
             with div("il-summary-part"):

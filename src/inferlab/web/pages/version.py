@@ -90,9 +90,7 @@ class VersionPage:
         shell.section("Model summary")
         with shell.card("il-summary"):
             with div("il-summary-part"), shell.stats("il-summary-facts"):
-                shell.fact("Recipe", _sentence(words.recipe(optimization.recipe)), "recipe-told").classes(
-                    "il-whole-row"
-                )
+                shell.fact("Recipe", _sentence(words.recipe(optimization.recipe)), "recipe-told", wide=True)
                 shell.fact("Made from", models.source(before), "made-of")
                 shell.fact("Precision", models.precision(after), "precision")
             with div("il-summary-part"), shell.stats("il-summary-numbers"):
