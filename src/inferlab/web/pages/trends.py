@@ -135,12 +135,8 @@ class _Trends:
         if turn != self._turn:
             return
         with self._notes:
-            shell.findings(
-                [f"{note.text[:1].upper()}{note.text[1:]}" for note in view.notes(series)], "trend-findings"
-            )
-        self._fill(series)
-
-    def _fill(self, series: Series) -> None:
+            told = (f"{note.text[:1].upper()}{note.text[1:]}" for note in view.notes(series))
+            shell.findings(told, "trend-findings")
         table = view.segment_table(series)
         heads, *rows = table.texts
         with self._table:
