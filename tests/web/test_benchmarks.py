@@ -20,7 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from inferlab.records import Benchmark, Outcome, Plan
 from inferlab.store import open_store
 from inferlab.store.store import Store
-from inferlab.workspace.requests import BenchmarkRequest, to_content
+from inferlab.workspace.requests import BenchmarkRequest, request_of, to_content
 from tests.helpers.http_calls import QUICK, measured
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, save
@@ -160,6 +160,22 @@ def test_what_cannot_be_chosen_says_why(reader: Reader, project: str) -> None:
     reader.see("error", "Both sides of the comparison are ONNX Runtime")
     reader.click("cancel-dialog")
     reader.miss("benchmark-dialog")
+
+
+def test_an_empty_number_stands_for_the_default_that_it_names(reader: Reader, project: str, store: Store) -> None:
+    at_benchmarks(reader, project)
+    dialog(reader)
+    reader.choose("engine", "Fake (scripted)")
+    reader.type("time", "")
+    assert reader.asked("time", "placeholder") == "10"
+    reader.click("run")
+    reader.miss("benchmark-dialog")
+    (job,) = store.jobs.of_project(project)
+    request = request_of(job)
+    assert isinstance(request, BenchmarkRequest)
+    assert request.plan.time_s == 10.0
+    store.jobs.cancel(job.id)
+    reader.see("ended", "Cancelled")
 
 
 def test_a_comparison_of_processes_started_from_nothing(reader: Reader, project: str, store: Store) -> None:
