@@ -74,7 +74,7 @@ def tensor(spec: TensorSpec) -> str:
 def facts(model: Model, generative: GenerativeModel | None = None) -> list[tuple[str, str]]:
     """What is known of a model that was just analysed, and what of it as one that generates tokens."""
     only_generates = generative is not None and not model.inputs
-    pairs = [
+    return [
         ("Kind", kind(model)),
         *(_generates(generative) if generative is not None else ()),
         ("Inputs", "" if only_generates else "\n".join(map(tensor, model.inputs)) or "none"),
@@ -86,7 +86,6 @@ def facts(model: Model, generative: GenerativeModel | None = None) -> list[tuple
         ("Zeros", "" if only_generates else f"{zeros(model)} of the weights"),
         ("Random", "the same inputs may give different outputs, which cannot be checked" if model.random else ""),
     ]
-    return [(name, value) for name, value in pairs if value]
 
 
 def _generates(model: GenerativeModel) -> list[tuple[str, str]]:

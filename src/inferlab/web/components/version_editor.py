@@ -194,7 +194,6 @@ class VersionEditor:
         self._turn = 0
         #: How often levels were asked for: an answer that comes after the next question is dropped.
         self._questions = 0
-        self._setting = False
         self._chosen = next(iter(weights))
         self._settings(performances, losses)
         self._layers()
@@ -266,11 +265,10 @@ class VersionEditor:
         if name == "estimated" and (gain := await asyncio.to_thread(self.basis.best_gain, self._budget.budget)):
             await self._as_estimated(gain)
             return
-        self._set(lambda: self._scheme.set_value(preset.scheme or ""))
         self.draft.scheme = preset.scheme
         if self.draft.mode == "none" or preset.mode != "budget":
-            self._set(lambda: self._pattern.set_value("unstructured"))
             self.draft.pattern = "unstructured"
+        self._show_choices()
         if preset.mode == "alike":
             self._sparsity.show(100 * _USUAL)
         await self._apply(preset.mode, name)
@@ -280,15 +278,19 @@ class VersionEditor:
         draft = self.draft
         draft.scheme = "static" if gain.int8 else None
         draft.pattern = CHANNEL if gain.channels else "unstructured"
-        percent = 100 * (gain.channels or _USUAL)
-        self._set(lambda: (self._scheme.set_value(draft.scheme or ""), self._pattern.set_value(draft.pattern)))
-        self._sparsity.show(percent)
+        self._show_choices()
+        self._sparsity.show(100 * (gain.channels or _USUAL))
         draft.on = set(self.basis.usual())
         if gain.shares:
             draft.levels = dict.fromkeys(draft.levels, 0.0) | dict(gain.shares)
             await self._apply("hand", "estimated")
             return
         await self._apply("alike" if gain.channels else "budget" if gain.zeros else "none", "estimated")
+
+    def _show_choices(self) -> None:
+        """Let the lists show what the draft has already, which is then no choice of the user's."""
+        self._scheme.set_value(self.draft.scheme or "")
+        self._pattern.set_value(self.draft.pattern)
 
     async def _budgeted(self) -> None:
         if self._budget.loss_id != self.basis.loss_id:
@@ -297,13 +299,14 @@ class VersionEditor:
             await self._apply("budget")
 
     async def _schemed(self) -> None:
-        if not self._setting:
-            self.draft.scheme = self._scheme.value or None
+        scheme: Scheme | None = self._scheme.value or None
+        if scheme != self.draft.scheme:
+            self.draft.scheme = scheme
             self._light("")
             await self._recompute()
 
     async def _patterned(self) -> None:
-        if self._setting:
+        if self._pattern.value == self.draft.pattern:
             return
         self.draft.pattern = self._pattern.value
         mode = "alike" if self.draft.mode == "none" or group_share(self.draft.pattern) else self.draft.mode
@@ -395,12 +398,6 @@ class VersionEditor:
         """Mark the preset that was chosen last."""
         for name, chip in self._chips.items():
             chip.classes(**{"add" if name == preset else "remove": "il-choice-on"})
-
-    def _set(self, change: Callable[[], object]) -> None:
-        """Let one field follow another without an answer."""
-        self._setting = True
-        change()
-        self._setting = False
 
 
 def _predicted(

@@ -146,7 +146,7 @@ class _Measured:
     def _how(self) -> None:
         with tag("details", "il-how"):
             tag("summary", "", "How it was measured")
-            shell.facts([(name, text) for name, text in facts(self._profile).items() if text])
+            shell.facts(facts(self._profile).items())
 
     async def _recompute(self) -> None:
         budget, loss_id = self._budget.budget, self._budget.loss_id
