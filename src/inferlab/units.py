@@ -66,6 +66,11 @@ def share(fraction: float) -> str:
     return f"{_three(100 * fraction)} %"
 
 
+def capitalized(text: str) -> str:
+    """A text that begins with a capital letter, all else as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def plural(count: int, noun: str, many: str | None = None) -> str:
     """A count with its noun, which takes an s where no plural is given."""
     return f"{count} {noun if count == 1 else many or noun + 's'}"

@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.element import Element
 
 from inferlab.records import Comparison
-from inferlab.units import plural
+from inferlab.units import capitalized, plural
 from inferlab.views.charts import comparisons
 from inferlab.views.charts.cards import HEIGHT
 from inferlab.views.charts.points import varying
@@ -427,4 +427,4 @@ def _fill(slot: Element, fill: Callable[[], None]) -> None:
 def _sentence(text: str) -> str:
     """Text that begins with a capital letter and ends with a point."""
     clean = text.strip()
-    return f"{clean[:1].upper()}{clean[1:]}{'' if clean.endswith(('.', '!', '?')) else '.'}"
+    return f"{capitalized(clean)}{'' if clean.endswith(('.', '!', '?')) else '.'}"

@@ -17,6 +17,7 @@ from inferlab.options import Flag, Option, Whole, Word, of_command
 from inferlab.options.plan import PLAN
 from inferlab.records import Model, Plan
 from inferlab.records.generation import GenerativeModel
+from inferlab.units import capitalized
 from inferlab.web.desk import Desk
 from inferlab.web.faults import LABELS, on_pages, sentence
 from inferlab.web.live import Changed
@@ -277,7 +278,7 @@ class EngineBoxes:
                     box = ui.checkbox(choice.title, value=choice.name == first, on_change=changed)
                     box.props(f'dense data-testid="{name}-{choice.name}"').set_enabled(not choice.reason)
                     if choice.reason:
-                        help_icon(choice.reason[:1].upper() + choice.reason[1:])
+                        help_icon(capitalized(choice.reason))
                     else:
                         self._boxes[choice.name] = box
 

@@ -15,7 +15,7 @@ from inferlab.model import reading
 from inferlab.records import Dim, Event, Model, TensorSpec
 from inferlab.records.generation import GenerativeModel
 from inferlab.settings import models_folder
-from inferlab.units import plural, scaled, share, size
+from inferlab.units import capitalized, plural, scaled, share, size
 from inferlab.views.text import event as prose
 from inferlab.web import faults, shell
 from inferlab.web.components.uploads import PathBrowser, drop_zone
@@ -268,7 +268,7 @@ class ModelPicker:
     def _demo(self, name: str, meaning: str) -> None:
         with tag("button", "il-demo", name=f"demo-{name}", type="button") as button:
             div("il-strong", f"demo:{name}")
-            div("il-muted il-small", meaning[:1].upper() + meaning[1:])
+            div("il-muted il-small", capitalized(meaning))
         button.on("click", lambda: self.analyse(f"demo:{name}"), [])
 
     def _show_progress(self, job: _Analysis, event: Event) -> None:

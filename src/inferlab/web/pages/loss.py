@@ -8,7 +8,7 @@ from dataclasses import replace
 from inferlab.errors import InferlabError
 from inferlab.records.profile import LossProfile, Profile
 from inferlab.store.entries import Entry
-from inferlab.units import scaled, share
+from inferlab.units import capitalized, scaled, share
 from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import VALUES
@@ -90,8 +90,7 @@ class _Losses:
             with div("il-summary-part"), shell.stats("il-summary-facts"):
                 shell.fact("Name", loss.name if self._measured else "Approximated", "name")
                 shell.fact("Pruning settings", "weight magnitude, unstructured", "pruning-settings", wide=True)
-                method = words.method(loss)
-                shell.fact("Method", f"{method[:1].upper()}{method[1:]}.", "method", wide=True)
+                shell.fact("Method", f"{capitalized(words.method(loss))}.", "method", wide=True)
                 shell.fact("Loss", words.metric(loss), "metric", wide=True)
                 if self._profile.flops is not None:
                     summary.input_shapes(self._profile.flops.shapes)

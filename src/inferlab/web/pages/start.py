@@ -14,7 +14,7 @@ from inferlab import machine
 from inferlab.errors import InferlabError
 from inferlab.records import EngineInfo
 from inferlab.store.entries import CellEntry, ProjectLine, QueuedJob
-from inferlab.units import duration, plural, size
+from inferlab.units import capitalized, duration, plural, size
 from inferlab.version import __version__
 from inferlab.views import history
 from inferlab.web import shell
@@ -378,7 +378,7 @@ def _is_foreign(engine: EngineInfo) -> bool:
 
 def _reason(engine: EngineInfo) -> None:
     if engine.state == "broken" or _is_foreign(engine):
-        div("il-muted il-small", engine.problem[:1].upper() + engine.problem[1:])
+        div("il-muted il-small", capitalized(engine.problem))
     if engine.remedy and not can_install(engine):
         shell.command_line(engine.remedy, f"copy-{engine.name}")
 

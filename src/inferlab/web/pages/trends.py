@@ -11,7 +11,7 @@ from nicegui.element import Element
 from inferlab.errors import BadInput
 from inferlab.lab.tracking import TrendRequest, find_series
 from inferlab.records.series import Across, Series, SeriesMetric, Trend
-from inferlab.units import plural
+from inferlab.units import capitalized, plural
 from inferlab.views import trend as view
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart, loaded
@@ -135,8 +135,7 @@ class _Trends:
         if turn != self._turn:
             return
         with self._notes:
-            told = (f"{note.text[:1].upper()}{note.text[1:]}" for note in view.notes(series))
-            shell.findings(told, "trend-findings")
+            shell.findings((capitalized(note.text) for note in view.notes(series)), "trend-findings")
         table = view.segment_table(series)
         heads, *rows = table.texts
         with self._table:

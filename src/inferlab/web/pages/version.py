@@ -11,7 +11,7 @@ from nicegui import ui
 from inferlab.codec import plain
 from inferlab.errors import InferlabError
 from inferlab.records.optimization import ChangedLayer, Distance, Measured, Optimization
-from inferlab.units import decimal, plural, scaled, share, size
+from inferlab.units import capitalized, decimal, plural, scaled, share, size
 from inferlab.views import optimization as words
 from inferlab.views.fields import between_at
 from inferlab.views.tables import Cell, Columns
@@ -207,7 +207,7 @@ def _columns(layers: tuple[ChangedLayer, ...]) -> Columns:
 def _sentence(text: str) -> str:
     """A note as a sentence: engines as people call them, else a capital letter first."""
     engine = next((name for name in TITLES if text.startswith((f"{name} ", f"{name}: "))), "")
-    return f"{title(engine)}{text.removeprefix(engine)}" if engine else f"{text[:1].upper()}{text[1:]}"
+    return f"{title(engine)}{text.removeprefix(engine)}" if engine else capitalized(text)
 
 
 def fidelity(distance: Mapping[str, Any] | None) -> tuple[str, str, str]:
