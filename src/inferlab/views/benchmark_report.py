@@ -14,7 +14,7 @@ from inferlab.measure.findings import find_in_all
 from inferlab.measure.stats import peak_memory_bytes, statistic, summarize
 from inferlab.records import Benchmark, Finding, Outcome, Run, Summary
 from inferlab.records.generation import GenerationSweep
-from inferlab.units import count, decimal, duration, plural, share, size, three_digits
+from inferlab.units import capitalized, count, decimal, duration, plural, share, size, three_digits
 from inferlab.version import __version__
 from inferlab.views import benchmark as view
 from inferlab.views import benchmark_file, charts, command, fields
@@ -94,7 +94,7 @@ def _findings(outcome: Outcome, findings: Sequence[Finding]) -> list[str]:
     sentences = [finding(note) for note in findings if note.code != "output-mismatch"]
     if not outcome.runs and not outcome.failure:
         sentences.append("nothing was measured: it was interrupted before.")
-    return list(map(sentence, sentences))
+    return list(map(capitalized, sentences))
 
 
 def _throughput(points: Sequence[Point], drawn: Drawn) -> list[Element]:
@@ -329,11 +329,6 @@ def _how(benchmark: Benchmark) -> list[Element]:
 def began(runs: Iterable[Any]) -> str:
     """When the first of these runs began."""
     return min((str(run.started_at) for run in runs), default="")[:16].replace("T", " ")
-
-
-def sentence(text: str) -> str:
-    """A text that begins with a capital letter."""
-    return text[:1].upper() + text[1:]
 
 
 def verdict(wrong: int, checks: Iterable[str]) -> str:

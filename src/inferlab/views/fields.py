@@ -13,7 +13,7 @@ from inferlab.errors import BadInput
 from inferlab.options import Option
 from inferlab.options.plan import COLUMNS
 from inferlab.records import Cell
-from inferlab.units import count, decimal, duration, plural, share, shortened, size
+from inferlab.units import capitalized, count, decimal, duration, plural, share, shortened, size
 
 Ends = Sequence[float] | None
 Form = Callable[[float], str]
@@ -147,7 +147,7 @@ class Field:
     @property
     def capitalized(self) -> Field:
         """The same below a heading that begins with a capital letter."""
-        return replace(self, label=self.label[:1].upper() + self.label[1:])
+        return replace(self, label=capitalized(self.label))
 
     @property
     def axis(self) -> str:

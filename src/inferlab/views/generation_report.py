@@ -12,7 +12,7 @@ from inferlab.errors import BadInput
 from inferlab.measure.stats import engine_version
 from inferlab.records import Estimate
 from inferlab.records.generation import GenerationSweep
-from inferlab.units import count, duration, plural, scaled, share, size
+from inferlab.units import capitalized, count, duration, plural, scaled, share, size
 from inferlab.views import command
 from inferlab.views import generation as view
 from inferlab.views import tables as parts
@@ -23,7 +23,6 @@ from inferlab.views.benchmark_report import (
     facts,
     of_each,
     process_text,
-    sentence,
     verdict,
 )
 from inferlab.views.charts import frame
@@ -94,8 +93,8 @@ def _head(sweep: GenerationSweep, name: str, shown: Sequence[Row]) -> list[Eleme
     told = view.notes(shown)
     return [
         parts.heading(name, below),
-        parts.box([sentence(note.text) for note in told if note.warning], wrong=True),
-        parts.box([sentence(note.text) for note in told if not note.warning]),
+        parts.box([capitalized(note.text) for note in told if note.warning], wrong=True),
+        parts.box([capitalized(note.text) for note in told if not note.warning]),
     ]
 
 
@@ -332,7 +331,7 @@ def _memory(shown: Sequence[Row]) -> list[Element]:
         return Field("", label, lambda row: getattr(row.outcome.runs[0].cache, name), size)
 
     def memory(name: str, label: str) -> Field:
-        return Field("", sentence(label), lambda row: view.most(row, name), size)
+        return Field("", capitalized(label), lambda row: view.most(row, name), size)
 
     columns = [
         _named(measured_rows),

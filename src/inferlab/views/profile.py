@@ -23,7 +23,7 @@ from inferlab.records.profile import (
     Verified,
 )
 from inferlab.store import formats
-from inferlab.units import count, decimal, duration, plural, scaled, share, size
+from inferlab.units import capitalized, count, decimal, duration, plural, scaled, share, size
 from inferlab.views import tables
 from inferlab.views.fields import Field, between, rounded, useful
 from inferlab.views.results import View, short_name
@@ -528,8 +528,7 @@ def _findings(profile: Profile) -> list[Finding]:
 
 def _sentence(one: Finding) -> str:
     """A finding as a sentence that stands alone."""
-    sentence = finding(one)
-    return sentence[:1].upper() + sentence[1:]
+    return capitalized(finding(one))
 
 
 def overhead(found: PerformanceProfile) -> str:
