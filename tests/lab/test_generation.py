@@ -16,7 +16,7 @@ def test_what_was_not_measured_before_an_interruption_is_not_called_failed() -> 
     sweep = Lab().planned_generation(plan)
     first, second, third = (outcome.cell for outcome in sweep.outcomes)
     outcomes = (
-        GenerationOutcome(first, "failed", failure=Failure("failed", "it broke")),
+        GenerationOutcome(first, "failed", failure=Failure("refused", "it broke")),
         GenerationOutcome(second, "cancelled"),
         GenerationOutcome(third, "pending"),
     )
