@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from inferlab.errors import BadInput, InferlabError
+from inferlab.machine import host_name
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Listener, Model, Outcome
 from inferlab.store.entries import BENCHMARK, Document, Stored
@@ -144,9 +145,7 @@ class Lookup:
 
     def expected_spreads(self, kind: EntryKind = "comparison") -> Spreads:
         """How much pairs of processes differ on this machine, as far as comparisons of a kind showed it."""
-        from inferlab.store.rows import own_name
-
-        return self.machine_spreads(kind).get(own_name(), {})
+        return self.machine_spreads(kind).get(host_name(), {})
 
     def machine_spreads(self, kind: EntryKind = "comparison") -> MachineSpreads:
         """How much pairs differed on each machine so far; nothing where little is known."""
