@@ -30,11 +30,18 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_linear(tmp_path_factory.mktemp("model") / "linear.onnx", "batch")
 
 
+def starved(out: Path) -> bool:
+    """Whether a process had so little of the CPU that no rate at all met the objective, as the result says."""
+    found = json.loads(out.read_text()) if out.exists() else {"findings": [], "processes": []}
+    waited = "waited-for-cpu" in [finding["code"] for finding in found["findings"]]
+    return waited and any(process["reach"] == "none" for process in found["processes"])
+
+
 def searched(inferlab_here: Run, out: Path, seconds: int, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Search for so many seconds, or for longer where it says that this machine is too busy for that."""
     while True:
         done = inferlab_here("capacity", *arguments, "-t", seconds, "-x", out)
-        if "did not end within" not in done.stderr or seconds > 100:
+        if seconds > 100 or ("did not end within" not in done.stderr and not starved(out)):
             return done
         seconds *= 2
 
@@ -85,7 +92,12 @@ def test_the_exported_file_has_all_that_the_answer_rests_on(
     assert "one-process-asked" in [one["code"] for one in found["findings"]]
     for rung in found["curve"]:
         assert set(rung["response"]) == set(rung["service"]) == {"mean", "median", "p90", "p95", "p99"}
-        assert rung["response"]["mean"] >= rung["service"]["mean"] > 0
+        assert rung["service"]["mean"] > 0
+        # What was given up has no response time, so there is no mean either.
+        if rung["unserved_share"] > 0:
+            assert rung["response"]["mean"] is None
+        else:
+            assert rung["response"]["mean"] >= rung["service"]["mean"]
         assert rung["requests"] >= 662 or rung["response"]["p99"] is None
     assert "no interval" in done.stdout
 

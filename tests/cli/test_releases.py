@@ -27,9 +27,9 @@ QUICK = ("-s", "sync", "-ncores", "1", "-t", "0.3", "--processes", "2", "-w", "0
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of the releases 1.0, and 2.0, whose second layer takes twice as long."""
+    """The folder of the releases 1.0, and 2.0, whose second layer takes ten times as long."""
     with local_releases(tmp_path_factory.mktemp("releases")) as folder:
-        save_wheel(folder, "2.0", layers_us=(500, 1000), kernels=("gemm_a", "gemm_b"))
+        save_wheel(folder, "2.0", layers_us=(500, 5000), kernels=("gemm_a", "gemm_b"))
         save_wheel(folder, "0.5", tag="cp38-none-any")
         yield folder
 
