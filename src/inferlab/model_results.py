@@ -13,7 +13,7 @@ from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import with_estimate
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import BUDGET, Profile, PruningEstimate
-from inferlab.results import RecordResult, frame
+from inferlab.results import RecordResult, data_frame
 from inferlab.views import optimization, profile, profile_report, tables
 from inferlab.views.charts import profiles
 
@@ -65,7 +65,7 @@ class ProfileResult(RecordResult[Profile]):
     def to_frame(self) -> Any:
         """The layers as a pandas DataFrame."""
         rows = self.rows()
-        return frame(rows, list(dict.fromkeys(name for row in rows for name in row)))
+        return data_frame(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
     def estimate(self, budget: float = BUDGET) -> PruningEstimate | None:
         """Which sparsity each layer takes under a loss budget, and what time that gives."""
@@ -140,7 +140,7 @@ class OptimizationResult(RecordResult[Optimization]):
     def to_frame(self) -> Any:
         """The layers as a pandas DataFrame."""
         rows = self.rows()
-        return frame(rows, list(rows[0]) if rows else [])
+        return data_frame(rows, list(rows[0]) if rows else [])
 
     def _blocks(self) -> list[tables.Block]:
         return optimization.summary(self.record)

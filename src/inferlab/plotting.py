@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,10 +27,19 @@ from inferlab.results import (
     RecordResult,
 )
 from inferlab.store.entries import Document
-from inferlab.store.formats import record_of
+from inferlab.store.formats import kind_of, record_of
 from inferlab.units import plural
-from inferlab.views import benchmark_file, charts, comparison
-from inferlab.views.charts import fronts
+from inferlab.views import benchmark_file, comparison
+from inferlab.views.charts import fronts, sweeps
+from inferlab.views.charts.comparisons import Ratios, of_comparison, of_file, ratios
+from inferlab.views.charts.points import (
+    GenerationPoint,
+    Point,
+    from_row,
+    points_of,
+    points_of_capacity,
+    points_of_file,
+)
 from inferlab.views.results import is_file
 
 if TYPE_CHECKING:
@@ -74,78 +83,65 @@ def plot(
         if len(generated) < len(held):
             raise BadInput("Generations have charts of their own. Plot them without other results.")
         cells = [point for one in generated for point in one.generated or ()]
-        return charts.generation_chart(cells, [outcome for one in generated for outcome in one.tokens], x, y)
+        return sweeps.generation_chart(cells, [outcome for one in generated for outcome in one.tokens], x, y)
     if not compared and not searched:
         points = [point for one in held for point in one.points]
-        return charts.chart(points, [outcome for one in held for outcome in one.outcomes], x, y)
+        return sweeps.chart(points, [outcome for one in held for outcome in one.outcomes], x, y)
     if len(held) > 1:
         raise BadInput(f"A {'search' if searched else 'comparison'} has a chart of its own. Plot it alone.")
     if x is not None or y is not None:
         what = "A search has one chart, speed against loss" if searched else _RATIO
         raise BadInput(f"{what}: x and y cannot be chosen.")
-    return fronts.front(searched[0]) if searched else charts.ratios(compared[0])
+    return fronts.front(searched[0]) if searched else ratios(compared[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
     """What one result has to draw."""
 
-    points: Sequence[charts.Point] = ()
+    points: Sequence[Point] = ()
     outcomes: Sequence[Outcome] = ()
-    ratios: charts.Ratios | None = None
+    ratios: Ratios | None = None
     front: Front | None = None
     #: The cells of a generation, and as far as they are at hand, those with their tokens.
-    generated: Sequence[charts.GenerationPoint] | None = None
+    generated: Sequence[GenerationPoint] | None = None
     tokens: Sequence[GenerationOutcome] = ()
 
 
 def _held(thing: Any, store: Any) -> _Held:
-    if isinstance(thing, RecordResult):
-        thing = thing.record
-    if isinstance(thing, GenerationComparison | GenerationCapacity | GenerationRecommendation):
-        return _made_of_generations(thing)
-    if isinstance(thing, Benchmark):
-        return _benchmark(thing, thing.id)
-    if isinstance(thing, Comparison):
-        return _Held(ratios=charts.of_comparison(thing))
-    if isinstance(thing, Front):
-        return _Held(front=thing)
-    if isinstance(thing, GenerationSweep):
-        return _generation(thing, thing.id)
-    if not isinstance(thing, str | os.PathLike):
-        raise BadInput(
-            f"A {type(thing).__name__} cannot be plotted. Give a result, a file that inferlab wrote, or an id."
-        )
-    name = str(os.fspath(thing))
+    record = thing.record if isinstance(thing, RecordResult) else thing
+    if not isinstance(record, str | os.PathLike):
+        held = _of_record(record, getattr(record, "id", ""))
+        if held is None:
+            kind = type(record).__name__
+            raise BadInput(f"A {kind} cannot be plotted. Give a result, a file that inferlab wrote, or an id.")
+        return held
+    name = str(os.fspath(record))
     return _file(name) if is_file(name) else _entry(name, store)
 
 
-def _benchmark(benchmark: Benchmark, origin: str, number: str = "") -> _Held:
-    outcomes = _numbered(origin, benchmark.outcomes, number)
-    chosen = Benchmark(benchmark.plan, benchmark.model, tuple(outcomes), benchmark.id)
-    return _Held([charts.from_row(row, origin) for row in benchmark_file.rows(chosen)], outcomes)
-
-
-def _generation(sweep: GenerationSweep, origin: str, number: str = "") -> _Held:
-    outcomes = _numbered(origin, sweep.outcomes, number)
-    return _Held(generated=_numbered(origin, charts.points_of(sweep), number), tokens=outcomes)
-
-
-def _made_of_generations(found: Any) -> _Held:
-    """What a comparison, a capacity or a recommendation of generation has to draw."""
-    if isinstance(found, GenerationComparison):
-        return _Held(ratios=charts.of_comparison(found))
-    if isinstance(found, GenerationCapacity):
-        return _Held(generated=charts.points_of_capacity(found))
-    assert isinstance(found, GenerationRecommendation)
-    return _generation(found.sweep, found.id)
+def _of_record(record: Any, origin: str, number: str = "") -> _Held | None:
+    """What a record has to draw, of several cells the one with this number; None: it has no chart."""
+    if isinstance(record, GenerationRecommendation):
+        record = record.sweep
+    if isinstance(record, Benchmark):
+        chosen = replace(record, outcomes=tuple(_numbered(origin, record.outcomes, number)))
+        return _Held([from_row(row, origin) for row in benchmark_file.rows(chosen)], chosen.outcomes)
+    if isinstance(record, GenerationSweep):
+        outcomes = _numbered(origin, record.outcomes, number)
+        return _Held(generated=_numbered(origin, points_of(record), number), tokens=outcomes)
+    if isinstance(record, GenerationCapacity):
+        return _Held(generated=points_of_capacity(record))
+    if isinstance(record, Comparison | GenerationComparison):
+        return _Held(ratios=of_comparison(record))
+    return _Held(front=record) if isinstance(record, Front) else None
 
 
 def _file(name: str) -> _Held:
     path, _, number = name.partition("#")
     content = _own_content(Path(path)) if path.lower().endswith(".json") else None
     if content is not None and str(content["format"]).startswith(_GENERATIONS):
-        return _Held(generated=_numbered(path, charts.points_of_file(content, path), number))
+        return _Held(generated=_numbered(path, points_of_file(content, path), number))
     if content is not None:
         several = content.get("results", [content])
         try:
@@ -153,8 +149,8 @@ def _file(name: str) -> _Held:
             places = [(int(cell.get("num_cores", 0)), cell.get("batch_size", "?")) for cell in cells]
         except (AttributeError, TypeError, ValueError, OverflowError):
             raise BadInput(f"{path} is damaged: its comparisons cannot be read.") from None
-        return _Held(ratios=charts.of_file(_one_of(path, several, places, number)))
-    return _Held([charts.from_row(row, path) for row in _numbered(path, benchmark_file.read(Path(path)), number)])
+        return _Held(ratios=of_file(_one_of(path, several, places, number)))
+    return _Held([from_row(row, path) for row in _numbered(path, benchmark_file.read(Path(path)), number)])
 
 
 def _own_content(path: Path) -> dict[str, Any] | None:
@@ -178,29 +174,17 @@ def _entry(name: str, store: Any) -> _Held:
     else:
         with open_store(None if store is None else os.fspath(store), make=False) as opened:
             found = opened.get(entry_id)
-    if not isinstance(found, Document):
-        return _benchmark(found.benchmark, found.id, number)
-    if found.kind == "search":
-        return _Held(front=_record(found, Front))
-    if found.kind == "generation":
-        return _generation(_record(found, GenerationSweep), found.id, number)
-    if found.kind.startswith("generation"):
-        return _made_of_generations(record_of(found))
-    if found.kind != "comparison":
+    record: Any = record_of(found) if isinstance(found, Document) else found.benchmark
+    if isinstance(record, ComparisonSweep):
+        places = [comparison.cells[0] if comparison.cells else None for comparison in record.results]
+        numbers = [(cell.num_cores, cell.batch_size) if cell else (0, "?") for cell in places]
+        record, number = _one_of(entry_id, record.results, numbers, number), ""
+    held = _of_record(record, found.id, number)
+    if held is None:
         raise BadInput(
-            f"{found.id} is a {found.kind}; benchmarks, generations, comparisons and searches have charts."
+            f"{found.id} is a {kind_of(record)}; benchmarks, generations, comparisons and searches have charts."
         )
-    comparisons = _record(found, ComparisonSweep).results
-    places = [comparison.cells[0] if comparison.cells else None for comparison in comparisons]
-    numbers = [(cell.num_cores, cell.batch_size) if cell else (0, "?") for cell in places]
-    chosen = _one_of(entry_id, comparisons, numbers, number)
-    return _Held(ratios=charts.of_comparison(chosen))
-
-
-def _record(document: Document, kind: type[T]) -> T:
-    record = record_of(document)
-    assert isinstance(record, kind)
-    return record
+    return held
 
 
 def _one_of(name: str, several: Sequence[T], places: Sequence[tuple[Any, Any]], number: str) -> T:

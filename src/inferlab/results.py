@@ -39,8 +39,11 @@ from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal, escape_controls
 from inferlab.views import benchmark as view
-from inferlab.views import benchmark_file, charts, results, tables, text
+from inferlab.views import benchmark_file, results, tables, text
 from inferlab.views import doctor as render_doctor
+from inferlab.views.charts import comparisons, sweeps
+from inferlab.views.charts import frame as chart_frame
+from inferlab.views.charts.points import from_row, points_of, points_of_capacity
 
 if TYPE_CHECKING:
     import os
@@ -120,11 +123,11 @@ class _Charted(RecordResult[R]):
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json, .csv or .md have the numbers, .html and .png the chart."""
-        target = checked_path(path, (*_TABLES, *charts.ENDINGS))
+        target = checked_path(path, (*_TABLES, *chart_frame.ENDINGS))
         if target.suffix.lower() in _TABLES:
             views.write(self.record, target)
         else:
-            charts.save(self.plot(), target)
+            chart_frame.save(self.plot(), target)
 
 
 class _Sweep(RecordResult[S]):
@@ -221,12 +224,12 @@ class BenchmarkResult(_Charted[Benchmark], _Sweep[Benchmark]):
 
     def to_frame(self) -> Any:
         """The same rows as a pandas DataFrame."""
-        return frame(self.rows(), list(benchmark_file.FIELDS))
+        return data_frame(self.rows(), list(benchmark_file.FIELDS))
 
     def plot(self, x: str | None = None, y: str | None = None) -> Figure:
         """A Plotly figure: what scales along an axis, the cells side by side, or one cell over time."""
-        points = [charts.from_row(row, self.id) for row in self.rows()]
-        return charts.chart(points, self.record.outcomes, x, y)
+        points = [from_row(row, self.id) for row in self.rows()]
+        return sweeps.chart(points, self.record.outcomes, x, y)
 
     def _blocks(self) -> list[tables.Block]:
         return view.blocks(self.record)
@@ -256,17 +259,17 @@ class _Compared(_Charted[C]):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair of fresh processes, or a process of each where saved results were compared."""
-        ratios = charts.of_comparison(self.record)
+        ratios = comparisons.of_comparison(self.record)
         pairs = enumerate(itertools.zip_longest(*ratios.times_ms, ratios.log_ratios), 1)
         return [{"pair": number, "a_ms": a, "b_ms": b, "log_ratio": ratio} for number, (a, b, ratio) in pairs]
 
     def to_frame(self) -> Any:
         """The same rows as a pandas DataFrame."""
-        return frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
+        return data_frame(self.rows(), ["pair", "a_ms", "b_ms", "log_ratio"])
 
     def plot(self) -> Figure:
         """A Plotly figure: the ratio of every pair, its interval and the margin."""
-        return charts.ratios(charts.of_comparison(self.record))
+        return comparisons.ratios(comparisons.of_comparison(self.record))
 
 
 class ComparisonResult(_Compared[Comparison]):
@@ -319,7 +322,7 @@ class ComparisonSweepResult(RecordResult[ComparisonSweep], Sequence[ComparisonRe
 
     def to_frame(self) -> Any:
         """The same rows as a pandas DataFrame."""
-        return frame(self.rows(), ["cell", "ratio", "low", "high", "verdict"])
+        return data_frame(self.rows(), ["cell", "ratio", "low", "high", "verdict"])
 
 
 class GenerationResult(_Sweep[GenerationSweep]):
@@ -347,7 +350,7 @@ class GenerationResult(_Sweep[GenerationSweep]):
 
         Without axes it is the first of these that varies; `x` and `y` are as of `inferlab plot`.
         """
-        return charts.generation_chart(charts.points_of(self.record), self.record.outcomes, x, y)
+        return sweeps.generation_chart(points_of(self.record), self.record.outcomes, x, y)
 
 
 class GenerationComparisonResult(_Compared[GenerationComparison]):
@@ -406,7 +409,7 @@ class GenerationCapacityResult(_Charted[GenerationCapacity], _OfCapacity[Generat
 
     def plot(self) -> Figure:
         """A Plotly figure: the time to the first token over the rate of requests."""
-        return charts.generation_chart(charts.points_of_capacity(self.record), (), "rate", "ttft_ms")
+        return sweeps.generation_chart(points_of_capacity(self.record), (), "rate", "ttft_ms")
 
 
 class GenerationRecommendationResult(_Recommended[GenerationRecommendation]):
@@ -499,7 +502,7 @@ def _outputs(outcome: Outcome) -> bool | None:
     return {"match": True, "mismatch": False}.get(worst([run.check for run in outcome.runs]).status)
 
 
-def frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
+def data_frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
     """Rows as a pandas DataFrame."""
     try:
         import pandas

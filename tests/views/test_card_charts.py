@@ -9,16 +9,17 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.records import Outcome
-from inferlab.views import benchmark_file, charts
-from inferlab.views.charts import cards, frame
+from inferlab.views import benchmark_file
+from inferlab.views.charts import cards, frame, sweeps
+from inferlab.views.charts.points import Point, from_row
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run
 from tests.helpers.sweeps import HIGH, LOW, ONE_TWO_FOUR, a_sweep, an_outcome
 
 EVIL = "<b>&name"
 
 
-def points(*outcomes: Outcome) -> list[charts.Point]:
-    return [charts.from_row(row) for row in benchmark_file.rows(a_sweep(*outcomes))]
+def points(*outcomes: Outcome) -> list[Point]:
+    return [from_row(row) for row in benchmark_file.rows(a_sweep(*outcomes))]
 
 
 def texts(figure: Any) -> list[str]:
@@ -239,7 +240,7 @@ def test_foreign_names_are_text_not_markup() -> None:
 
 
 def test_any_chart_can_be_made_compact_and_stays_as_it_was() -> None:
-    figure = charts.bars(CORES)
+    figure = sweeps.bars(CORES)
     small = frame.compact(figure, 200)
     assert (small.layout.title.text, small.layout.height, small.layout.margin.t) == (None, 200, 14)
     assert small.layout.margin.r == figure.layout.margin.r

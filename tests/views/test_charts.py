@@ -19,22 +19,22 @@ from hypothesis import strategies as st
 from inferlab import views
 from inferlab.errors import BadInput
 from inferlab.records import Benchmark, Outcome
-from inferlab.views import benchmark_file, charts, results
-from inferlab.views.charts import frame
-from inferlab.views.charts.points import labels, series, short_names, telling
+from inferlab.views import benchmark_file, results
+from inferlab.views.charts import comparisons, frame, sweeps, timeline
+from inferlab.views.charts.points import Point, from_row, labels, series, short_names, telling
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
 
-def points(*benchmarks: Benchmark) -> list[charts.Point]:
+def points(*benchmarks: Benchmark) -> list[Point]:
     return [
-        charts.from_row(row, f"file{number}")
+        from_row(row, f"file{number}")
         for number, benchmark in enumerate(benchmarks)
         for row in benchmark_file.rows(benchmark)
     ]
 
 
-def a_point(**changes: Any) -> charts.Point:
+def a_point(**changes: Any) -> Point:
     (point,) = points(a_sweep(an_outcome()))
     return replace(point, **changes)
 
@@ -64,11 +64,11 @@ def test_a_point_has_the_numbers_of_its_cell_and_their_intervals() -> None:
 def test_points_of_a_file_are_those_of_the_benchmark_that_was_saved(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"sweep{ending}"
     views.write(TWO_ENGINES, path)
-    assert [charts.from_row(row, "file0") for row in benchmark_file.read(path)] == points(TWO_ENGINES)
+    assert [from_row(row, "file0") for row in benchmark_file.read(path)] == points(TWO_ENGINES)
 
 
 def test_scaling_has_a_line_for_each_engine_with_its_intervals() -> None:
-    figure = charts.scaling(points(TWO_ENGINES))
+    figure = sweeps.scaling(points(TWO_ENGINES))
     second, first = figure.data  # the best is drawn last, above the others
     assert (first.name, second.name) == ("onnxruntime", "openvino")
     assert (list(first.x), list(second.x)) == ([1, 8], [1])
@@ -84,17 +84,17 @@ def test_scaling_has_a_line_for_each_engine_with_its_intervals() -> None:
 
 
 def test_the_line_with_the_highest_throughput_is_in_colour_and_no_other() -> None:
-    figure = charts.scaling(points(TWO_ENGINES), y="items_per_sec")
+    figure = sweeps.scaling(points(TWO_ENGINES), y="items_per_sec")
     assert [one.line.color for one in figure.data] == [frame.INK, frame.ACCENT]
     assert list(figure.data[1].y) == pytest.approx([500, 4000])
 
 
 def test_the_axis_is_what_varies_most_and_batch_size_of_equals() -> None:
     lengths = [a_point(batch_size=batch, sequence_length=n) for batch in (1, 2) for n in (16, 32, 64)]
-    assert charts.scaling(lengths).layout.xaxis.title.text == "sequence length (tokens)"
+    assert sweeps.scaling(lengths).layout.xaxis.title.text == "sequence length (tokens)"
     equal = [a_point(batch_size=batch, sequence_length=n) for batch in (1, 2) for n in (16, 32)]
-    assert charts.scaling(equal).layout.xaxis.title.text == "batch size (items)"
-    assert charts.scaling(equal, "sequence_length").layout.xaxis.title.text == "sequence length (tokens)"
+    assert sweeps.scaling(equal).layout.xaxis.title.text == "batch size (items)"
+    assert sweeps.scaling(equal, "sequence_length").layout.xaxis.title.text == "sequence length (tokens)"
 
 
 def test_streams_that_follow_the_cores_make_no_lines_of_their_own() -> None:
@@ -142,17 +142,17 @@ def test_model_names_are_as_short_as_tells_them_apart() -> None:
 
 
 def test_doubling_values_lie_on_a_logarithmic_axis_with_a_tick_at_each() -> None:
-    axis = charts.scaling([a_point(batch_size=n) for n in (1, 2, 4, 8)]).layout.xaxis
+    axis = sweeps.scaling([a_point(batch_size=n) for n in (1, 2, 4, 8)]).layout.xaxis
     assert (axis.type, list(axis.tickvals), list(axis.ticktext)) == ("log", [1, 2, 4, 8], ["1", "2", "4", "8"])
-    assert charts.scaling([a_point(batch_size=n) for n in (1, 2, 4)]).layout.xaxis.type == "linear"
+    assert sweeps.scaling([a_point(batch_size=n) for n in (1, 2, 4)]).layout.xaxis.type == "linear"
 
 
 def test_a_wide_range_of_times_is_logarithmic_and_says_so() -> None:
     bare = a_point(median_ms_low=None, median_ms_high=None)
-    axis = charts.scaling([bare, replace(bare, batch_size=2, median_ms=100.0)]).layout.yaxis
+    axis = sweeps.scaling([bare, replace(bare, batch_size=2, median_ms=100.0)]).layout.yaxis
     assert (axis.type, axis.title.text) == ("log", "median latency (ms per batch, logarithmic)")
     assert list(axis.ticktext) == ["2", "5", "10", "20", "50", "100"]
-    axis = charts.scaling([bare, replace(bare, batch_size=2, median_ms=3.0)]).layout.yaxis
+    axis = sweeps.scaling([bare, replace(bare, batch_size=2, median_ms=3.0)]).layout.yaxis
     assert axis.type == "linear" and list(axis.range) == pytest.approx([0, 3.24])
 
 
@@ -162,11 +162,11 @@ def test_wrong_outputs_are_crossed_called_wrong_and_never_in_colour() -> None:
         an_outcome(engine="quick", batch_size=2, latencies_ms=(0.1,)),
         an_outcome(engine="right", batch_size=1),
     )
-    figure = charts.scaling(points(fast))
+    figure = sweeps.scaling(points(fast))
     assert [one.name for one in figure.data] == ["quick (outputs WRONG)", "right"]
     assert list(figure.data[0].marker.symbol) == ["x", "circle"]
     assert [one.line.color for one in figure.data] == [frame.INK, frame.ACCENT]
-    bars = charts.bars(points(fast))
+    bars = sweeps.bars(points(fast))
     assert bars.layout.annotations[2].text == "10000, outputs WRONG"
     assert bars.data[0].marker.color[2] == "rgba(0,0,0,0)"
 
@@ -184,7 +184,7 @@ def test_labels_that_do_not_touch_stay_where_they_are() -> None:
 
 
 def test_bars_have_the_best_at_the_top_and_say_what_failed() -> None:
-    figure = charts.bars(points(TWO_ENGINES))
+    figure = sweeps.bars(points(TWO_ENGINES))
     (bars,) = figure.data
     assert list(figure.layout.yaxis.ticktext) == [
         *("onnxruntime, batch 8", "onnxruntime, batch 1", "openvino, batch 1", "openvino, batch 8")
@@ -198,7 +198,7 @@ def test_bars_have_the_best_at_the_top_and_say_what_failed() -> None:
 
 
 def test_bars_of_latency_have_the_shortest_at_the_top() -> None:
-    figure = charts.bars(points(TWO_ENGINES), "median_ms")
+    figure = sweeps.bars(points(TWO_ENGINES), "median_ms")
     assert list(figure.data[0].x)[:3] == pytest.approx([2, 2, 3])
 
 
@@ -209,7 +209,7 @@ def disturbed() -> Outcome:
 
 
 def test_every_iteration_is_drawn_over_time_process_after_process() -> None:
-    figure = charts.iterations(disturbed())
+    figure = timeline.iterations(disturbed())
     (dots,) = figure.data
     assert list(dots.x) == pytest.approx([0, 0.001, 0.010, 0.013, 0.017])
     assert list(dots.y) == pytest.approx([1, 2, 3, 4, 4])
@@ -219,7 +219,7 @@ def test_every_iteration_is_drawn_over_time_process_after_process() -> None:
 
 
 def test_disturbed_windows_are_shaded_and_the_cause_is_said() -> None:
-    figure = charts.iterations(disturbed())
+    figure = timeline.iterations(disturbed())
     (shade,) = [shape for shape in figure.layout.shapes if shape.type == "rect"]
     assert (shade.x0, shade.x1) == (pytest.approx(0.013), pytest.approx(0.021))
     assert "disturbed by time taken by the hypervisor" in figure.layout.title.text
@@ -227,7 +227,7 @@ def test_disturbed_windows_are_shaded_and_the_cause_is_said() -> None:
 
 def test_requests_are_drawn_from_the_moment_they_were_due() -> None:
     run = a_run(a_window(samples((2, 3), (3, 4), due_ms=(1, 1.5))))
-    (dots,) = charts.iterations(Outcome(a_cell(scenario="server", rate=1.0), "done", (run,))).data
+    (dots,) = timeline.iterations(Outcome(a_cell(scenario="server", rate=1.0), "done", (run,))).data
     assert list(dots.x) == pytest.approx([0, 0.0005])
     assert list(dots.y) == pytest.approx([2, 2.5])
 
@@ -235,7 +235,7 @@ def test_requests_are_drawn_from_the_moment_they_were_due() -> None:
 def test_of_too_many_iterations_the_extremes_of_each_stretch_are_kept() -> None:
     latencies = [1.0] * 30_000
     latencies[12_345] = 9.0
-    figure = charts.iterations(Outcome(a_cell(), "done", (a_run(a_window(back_to_back(*latencies))),)))
+    figure = timeline.iterations(Outcome(a_cell(), "done", (a_run(a_window(back_to_back(*latencies))),)))
     (dots,) = figure.data
     assert len(dots.x) < 20_001 and list(dots.y).count(9.0) == 1
     assert "30000 iterations" in figure.layout.title.text
@@ -243,7 +243,7 @@ def test_of_too_many_iterations_the_extremes_of_each_stretch_are_kept() -> None:
 
 
 def test_a_comparison_is_the_ratio_of_each_pair_with_interval_and_margin() -> None:
-    figure = charts.ratios(charts.of_comparison(a_comparison(1.25, 1.5, 1.75)))
+    figure = comparisons.ratios(comparisons.of_comparison(a_comparison(1.25, 1.5, 1.75)))
     (dots,) = figure.data
     assert list(dots.x) == [1, 2, 3]
     assert (list(figure.layout.xaxis.range), figure.layout.xaxis.dtick) == ([0.5, 3.5], 1)
@@ -258,7 +258,7 @@ def test_a_comparison_is_the_ratio_of_each_pair_with_interval_and_margin() -> No
 def test_an_interval_that_says_nothing_is_neither_drawn_nor_written() -> None:
     made = a_comparison(0.01, 1.5, 200.0)
     wide = replace(made, ratio=replace(made.ratio, value=1.5, low=0.0000010992, high=103323.0))
-    figure = charts.ratios(charts.of_comparison(wide))
+    figure = comparisons.ratios(comparisons.of_comparison(wide))
     (margin,) = [shape for shape in figure.layout.shapes if shape.type == "rect"]
     assert margin.y1 == pytest.approx(1.01)
     title = figure.layout.title.text
@@ -268,20 +268,20 @@ def test_an_interval_that_says_nothing_is_neither_drawn_nor_written() -> None:
 
 
 def test_a_comparison_with_other_outputs_says_so_in_its_title() -> None:
-    figure = charts.ratios(charts.of_comparison(a_comparison(1.5, outputs_match=False)))
+    figure = comparisons.ratios(comparisons.of_comparison(a_comparison(1.5, outputs_match=False)))
     assert "but the outputs DIFFER" in figure.layout.title.text
 
 
 def test_saved_results_have_no_pairs_so_the_times_of_their_processes_are_drawn() -> None:
     unpaired = a_comparison(pairs=(), times_ms=((1.0, 4.0), (3.0, 3.0, 4.0)))
-    (dots,) = charts.ratios(charts.of_comparison(unpaired)).data
+    (dots,) = comparisons.ratios(comparisons.of_comparison(unpaired)).data
     assert list(dots.x) == ["A", "A", "B", "B", "B"]
     assert list(dots.y) == pytest.approx([0.5, 2, 1.5, 1.5, 2])
 
 
 def test_a_comparison_in_a_file_has_the_same_chart() -> None:
     made = a_comparison(1.25, 1.5)
-    assert charts.of_file(results.content_of(made)) == charts.of_comparison(made)
+    assert comparisons.of_file(results.content_of(made)) == comparisons.of_comparison(made)
 
 
 EVIL = "<script>alert(1)<b>m.onnx"
@@ -289,62 +289,62 @@ EVIL = "<script>alert(1)<b>m.onnx"
 
 def test_foreign_names_are_text_not_markup() -> None:
     evil = points(a_sweep(an_outcome(engine="<i>x</i>"), an_outcome(engine="y"), model=EVIL))
-    figure = charts.bars(evil)
+    figure = sweeps.bars(evil)
     assert list(figure.layout.yaxis.ticktext) == ["&lt;i&gt;x&lt;/i&gt;", "y"]
     assert "&lt;b&gt;m" in figure.layout.title.text and "<b>" not in figure.layout.title.text
-    page = charts.page(figure, EVIL)
+    page = frame.page(figure, EVIL)
     assert "<script>alert" not in page and "<i>x" not in page
-    lines = charts.scaling([a_point(model=EVIL), a_point(model="m", batch_size=2)])
+    lines = sweeps.scaling([a_point(model=EVIL), a_point(model="m", batch_size=2)])
     assert all("<b>" not in text for one in lines.data for text in (one.name, *one.hovertext))
 
 
 def test_a_page_holds_all_it_needs() -> None:
-    page = charts.page(charts.bars(points(TWO_ENGINES)))
+    page = frame.page(sweeps.bars(points(TWO_ENGINES)))
     assert not re.search(r"<(script|link|img|iframe)[^>]*\s(src|href)=", page)
     assert "Plotly.newPlot" in page and page.startswith("<!DOCTYPE html>")
 
 
 def test_no_button_of_a_chart_sends_its_data_away() -> None:
-    assert "sendChartToCloud" in charts.bars(points(TWO_ENGINES)).layout.modebar.remove
+    assert "sendChartToCloud" in sweeps.bars(points(TWO_ENGINES)).layout.modebar.remove
 
 
 def test_without_kaleido_a_picture_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"A PNG needs the package kaleido. Install it \(pip install 'inferlab"):
-        charts.png(charts.bars(points(TWO_ENGINES)))
+        frame.png(sweeps.bars(points(TWO_ENGINES)))
 
 
 def test_the_chart_is_chosen_by_what_there_is() -> None:
     many = points(TWO_ENGINES)
-    assert charts.chart(many).layout.title.text.startswith("Median latency by batch size")
-    assert charts.chart(many, x="cell").layout.title.text.startswith("Throughput of 4 cells")
+    assert sweeps.chart(many).layout.title.text.startswith("Median latency by batch size")
+    assert sweeps.chart(many, x="cell").layout.title.text.startswith("Throughput of 4 cells")
     engines = [a_point(engine="a"), a_point(engine="b")]
-    assert charts.chart(engines).layout.title.text.startswith("Throughput of 2 cells")
+    assert sweeps.chart(engines).layout.title.text.startswith("Throughput of 2 cells")
     one = a_sweep(an_outcome())
-    assert charts.chart(points(one), one.outcomes).layout.title.text.startswith("Latency of every batch")
-    assert charts.chart(points(one)).layout.title.text.startswith("Throughput of 1 cell")
+    assert sweeps.chart(points(one), one.outcomes).layout.title.text.startswith("Latency of every batch")
+    assert sweeps.chart(points(one)).layout.title.text.startswith("Throughput of 1 cell")
 
 
 def refusals() -> dict[str, Any]:
     many = points(TWO_ENGINES)
     failed = points(a_sweep(an_outcome(latencies_ms=())))
     return {
-        "x is one of batch_size, sequence_length, num_cores, cell, time, not 'colour'": lambda: charts.chart(
+        "x is one of batch_size, sequence_length, num_cores, cell, time, not 'colour'": lambda: sweeps.chart(
             many, x="colour"
         ),
-        "y is one of median_ms, items_per_sec, p99_ms, cost_per_million, not 'p99'": lambda: charts.chart(
+        "y is one of median_ms, items_per_sec, p99_ms, cost_per_million, not 'p99'": lambda: sweeps.chart(
             many, y="p99"
         ),
-        "no cell of these results was measured": lambda: charts.chart(failed),
-        "do not say their sequence length": lambda: charts.chart(many, x="sequence_length"),
-        "here are 4 cells and 0 of them with samples": lambda: charts.chart(many, x="time"),
-        "Over time only latency is drawn": lambda: charts.chart(many[:1], x="time", y="items_per_sec"),
-        "no iteration of this cell was measured": lambda: charts.iterations(Outcome(a_cell(), "pending")),
-        "there is nothing to scale": lambda: charts.scaling(many[:1]),
-        "it has no column model": lambda: charts.from_row({"engine": "x"}),
-        "holds 'many', which is not a number": lambda: charts.from_row({"num_cores": "many"}),
-        "This comparison is damaged": lambda: charts.of_file({"ratio": 1}),
-        "by the ending of its name, which chart.pdf": lambda: charts.check_ending(Path("chart.pdf")),
+        "no cell of these results was measured": lambda: sweeps.chart(failed),
+        "do not say their sequence length": lambda: sweeps.chart(many, x="sequence_length"),
+        "here are 4 cells and 0 of them with samples": lambda: sweeps.chart(many, x="time"),
+        "Over time only latency is drawn": lambda: sweeps.chart(many[:1], x="time", y="items_per_sec"),
+        "no iteration of this cell was measured": lambda: timeline.iterations(Outcome(a_cell(), "pending")),
+        "there is nothing to scale": lambda: sweeps.scaling(many[:1]),
+        "it has no column model": lambda: from_row({"engine": "x"}),
+        "holds 'many', which is not a number": lambda: from_row({"num_cores": "many"}),
+        "This comparison is damaged": lambda: comparisons.of_file({"ratio": 1}),
+        "by the ending of its name, which chart.pdf": lambda: frame.check_ending(Path("chart.pdf")),
     }
 
 
@@ -364,6 +364,6 @@ def test_nobody_pays_for_plotly_who_does_not_draw() -> None:
 
 
 def test_charts_of_all_kinds_are_finite_numbers() -> None:
-    for figure in (charts.scaling(points(TWO_ENGINES)), charts.bars(points(TWO_ENGINES))):
+    for figure in (sweeps.scaling(points(TWO_ENGINES)), sweeps.bars(points(TWO_ENGINES))):
         ranges = [*figure.layout.xaxis.range, *figure.layout.yaxis.range]
         assert all(math.isfinite(one) for one in ranges)

@@ -23,7 +23,9 @@ from inferlab.records import (
     Round,
 )
 from inferlab.views import benchmark as view
-from inferlab.views import benchmark_file, charts, results, tables
+from inferlab.views import benchmark_file, results, tables
+from inferlab.views.charts import sweeps
+from inferlab.views.charts.points import from_row
 from tests.helpers.outcomes import benchmark, outcome
 from tests.helpers.runs import a_cell
 from tests.helpers.stored import MODEL
@@ -90,8 +92,8 @@ def test_files_have_the_machine_type_and_the_cost_with_its_ends() -> None:
 
 def test_a_chart_has_a_line_for_each_machine_type_and_engine() -> None:
     found = priced(*(on(kind, batch_size=batch) for kind in ("c7i", "c7g") for batch in (1, 2)))
-    points = [charts.from_row(row) for row in benchmark_file.rows(found)]
-    figure = charts.chart(points, y="cost_per_million")
+    points = [from_row(row) for row in benchmark_file.rows(found)]
+    figure = sweeps.chart(points, y="cost_per_million")
     assert sorted(str(trace.name) for trace in figure.data) == ["c7g", "c7i"]
     assert sorted(round(float(value), 6) for trace in figure.data for value in trace.y) == [
         0.0125,
@@ -99,9 +101,9 @@ def test_a_chart_has_a_line_for_each_machine_type_and_engine() -> None:
         0.05,
         0.1,
     ]
-    unpriced = [charts.from_row(row) for row in benchmark_file.rows(benchmark(on("c7i")))]
+    unpriced = [from_row(row) for row in benchmark_file.rows(benchmark(on("c7i")))]
     with pytest.raises(BadInput, match="has a price"):
-        charts.chart(unpriced, y="cost_per_million")
+        sweeps.chart(unpriced, y="cost_per_million")
 
 
 def recommended(items_per_sec: float, ends: tuple[float, float] | None) -> Recommendation:

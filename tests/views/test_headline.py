@@ -12,9 +12,11 @@ from inferlab.records import Benchmark, Candidate, Outcome
 from inferlab.results import BenchmarkResult
 from inferlab.store import open_store
 from inferlab.views import benchmark as view
-from inferlab.views import benchmark_file, charts, history
+from inferlab.views import benchmark_file, history
 from inferlab.views.benchmark_report import report
+from inferlab.views.charts import sweeps
 from inferlab.views.charts.cards import best_and_worst
+from inferlab.views.charts.points import from_row
 from inferlab.web.pages import start
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back
 from tests.helpers.sweeps import a_sweep
@@ -43,7 +45,7 @@ def test_every_view_calls_the_same_cell_the_best(
     benchmark = disagreeing(scenario)
     streams = 1 if scenario == "sync" else 2
     number = 1 if best == "onnxruntime" else 2
-    points = [charts.from_row(row) for row in benchmark_file.rows(benchmark)]
+    points = [from_row(row) for row in benchmark_file.rows(benchmark)]
     assert view.remarks(benchmark.outcomes)[number - 1] == "best"
     assert view.verdict(benchmark)[0].startswith(f"Best ({said}): #{number}, {best}")
     # The other one's speed-up is below 1, whichever is the baseline.
@@ -55,7 +57,7 @@ def test_every_view_calls_the_same_cell_the_best(
     chosen = BenchmarkResult(benchmark).best
     assert chosen is not None
     assert chosen.record.outcomes[0].cell.engine == best
-    bars = charts.bars(points)
+    bars = sweeps.bars(points)
     names = list(bars.layout.yaxis.ticktext)
     assert [name for name, opacity in zip(names, bars.data[0].marker.opacity, strict=True) if opacity > 0.8] == [
         best

@@ -43,13 +43,14 @@ _PLOT = "Draw what the search found, as .html or .png."
 def command(model: str, out: str, plot_path: Path | None, strict: bool, work: Work, **values: Any) -> int:
     """Parse, optimise, show."""
     from inferlab.optimizing.recipe import version_options
-    from inferlab.views import charts, results, tables
+    from inferlab.views import results, tables
+    from inferlab.views.charts import frame
 
     version = version_options(values, out)
     if plot_path:
         if version.goal is None:
             raise BadInput("--plot belongs to a search: give a --goal.")
-        charts.check_ending(plot_path)
+        frame.check_ending(plot_path)
     # The first engine is the one that a profile is made on.
     plan = make_plan(model, {**values, "engine": values["engine"][:1]}, timed=False)
     front: Front | None = None
@@ -74,11 +75,10 @@ def command(model: str, out: str, plot_path: Path | None, strict: bool, work: Wo
 
 
 def _draw(front: Front, path: Path, log: Log) -> None:
-    from inferlab.views import charts
-    from inferlab.views.charts import fronts
+    from inferlab.views.charts import frame, fronts
 
     if any(candidate.speedup is not None for candidate in front.candidates):
-        charts.save(fronts.front(front), path)
+        frame.save(fronts.front(front), path)
         log.say(f"Chart written to {path}")
     else:
         log.say(f"{path} was not written: no recipe was measured.")

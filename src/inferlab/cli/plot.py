@@ -47,8 +47,8 @@ _OUTPUT = "The chart's file: .html opens offline in a browser; .png needs kaleid
 def command(results: tuple[str, ...], output: Path, x: str | None, y: str | None, store_url: str | None) -> None:
     """Read, draw, write."""
     from inferlab.plotting import plot
-    from inferlab.views import charts
+    from inferlab.views.charts import frame
 
-    charts.check_ending(output)
-    charts.save(plot(*results, x=x, y=y, store=store_url), output)
+    frame.check_ending(output)
+    frame.save(plot(*results, x=x, y=y, store=store_url), output)
     click.echo(f"Written: {output}")

@@ -17,11 +17,11 @@ from inferlab.records.generation import GenerationSweep
 from inferlab.units import capitalized, count, decimal, duration, plural, share, size, three_digits
 from inferlab.version import __version__
 from inferlab.views import benchmark as view
-from inferlab.views import benchmark_file, charts, command, fields
+from inferlab.views import benchmark_file, command, fields
 from inferlab.views import tables as parts
-from inferlab.views.charts import cards, frame
+from inferlab.views.charts import cards, frame, sweeps
 from inferlab.views.charts.cards import best_and_worst
-from inferlab.views.charts.points import Point
+from inferlab.views.charts.points import Point, from_row
 from inferlab.views.charts.timeline import measured
 from inferlab.views.fields import Field, between
 from inferlab.views.results import short_name
@@ -43,7 +43,7 @@ Drawn = parts.Charts
 def report(benchmark: Benchmark) -> str:
     """The report of a benchmark: one self-contained page."""
     drawn = Drawn()
-    points = [charts.from_row(row) for row in benchmark_file.rows(benchmark)]
+    points = [from_row(row) for row in benchmark_file.rows(benchmark)]
     sections = {
         "Summary": _summary(benchmark, points),
         "Cells": _cells(benchmark, points) if len(points) > 1 else [],
@@ -101,7 +101,7 @@ def _throughput(points: Sequence[Point], drawn: Drawn) -> list[Element]:
     """All cells side by side."""
     if len(points) < 2 or all(point.items_per_sec is None for point in points):
         return []
-    bars = charts.bars(points)
+    bars = sweeps.bars(points)
     return [
         parts.caption("Items per second; bars are 95 % intervals."),
         drawn.add("throughput", {"": frame.compact(bars, bars.layout.height - bars.layout.margin.t)}),

@@ -470,11 +470,9 @@ def _interval(one: Comparison) -> parts.Cell:
 
 
 def _ratios(results: Sequence[Comparison], drawn: parts.Charts) -> list[parts.Element]:
-    from inferlab.views import charts  # late: only a report draws them
+    from inferlab.views.charts.comparisons import of_comparison, ratios  # late: only a report draws them
 
-    figures = {
-        str(number): charts.ratios(charts.of_comparison(result)) for number, result in enumerate(results, 1)
-    }
+    figures = {str(number): ratios(of_comparison(result)) for number, result in enumerate(results, 1)}
     if len(results) == 1:
         return [drawn.add("ratios", {"": figures["1"]})]
     names = {str(number): _place(result) or f"#{number}" for number, result in enumerate(results, 1)}

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
+from inferlab.records import Outcome
 from inferlab.records.generation import GenerationOutcome
 from inferlab.units import count, plural
 from inferlab.views.charts import frame
 from inferlab.views.charts.points import (
+    AXES,
     GENERATION_AXES,
     GENERATION_MEASURES,
+    MEASURES,
     CellPoint,
     GenerationPoint,
     P,
@@ -23,13 +26,15 @@ from inferlab.views.charts.points import (
     series,
     varying,
 )
-from inferlab.views.charts.timeline import token_times
+from inferlab.views.charts.timeline import iterations, token_times
 from inferlab.views.fields import rounded
 from inferlab.views.text import generation_label
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+#: All that can lie along the x axis: what scales, the cells side by side, or the time of one cell.
+X = (*AXES, "cell", "time")
 #: The x axis of a curve of latency over throughput, of cells side by side, and of the tokens of a sequence.
 CURVE, CELL, TOKEN = "decode_tokens_per_s", "cell", "token"
 # The throughput of requests that arrive by themselves, which have no common time of decoding.
@@ -382,6 +387,27 @@ def _notes(points: Sequence[CellPoint], plotted: Sequence[CellPoint], measures: 
     return [*notes, f"{plural(missing, 'cell')} without a result"] if missing else notes
 
 
+def chart(
+    points: Sequence[Point], outcomes: Sequence[Outcome] = (), x: str | None = None, y: str | None = None
+) -> Figure:
+    """The chart that suits these cells, or the one that is named by its axes.
+
+    `outcomes` are the cells with their samples, where these are at hand: one alone is drawn over time.
+    """
+    _check(("x", x, X), ("y", y, MEASURES))
+    if x == "time" or (x is None and y is None and len(points) == 1 and any(outcome.runs for outcome in outcomes)):
+        if y == "items_per_sec":
+            raise BadInput("Over time only latency is drawn: y is median_ms there, or not given.")
+        if len(points) != 1 or not outcomes:
+            raise BadInput(
+                f"Over time one cell is drawn, with samples; here are {len(points)} cells and "
+                f"{len(outcomes)} of them with samples. A store keeps samples: inferlab plot ID"
+            )
+        return iterations(outcomes[0], common(points))
+    axis = x if x in AXES else chosen_axis(points) if x is None else None
+    return bars(points, y or "items_per_sec") if axis is None else scaling(points, axis, y or "median_ms")
+
+
 def generation_chart(
     points: Sequence[GenerationPoint],
     outcomes: Sequence[GenerationOutcome] = (),
@@ -392,7 +418,7 @@ def generation_chart(
 
     `outcomes` are the cells with their tokens, where these are at hand: one alone is drawn token after token.
     """
-    _check(x, y)
+    _check(("x", x, GENERATION_X), ("y", y, GENERATION_MEASURES), of="Of a generation ")
     if x is None:
         x = usual_x(points, any(outcome.runs for outcome in outcomes))
     if x == TOKEN:
@@ -415,7 +441,7 @@ def usual_x(points: Sequence[GenerationPoint], with_tokens: bool = False) -> str
     return CURVE if axis == "batch_size" else axis
 
 
-def _check(x: str | None, y: str | None) -> None:
-    for name, value, names in (("x", x, GENERATION_X), ("y", y, GENERATION_MEASURES)):
+def _check(*choices: tuple[str, str | None, Sequence[str]], of: str = "") -> None:
+    for name, value, names in choices:
         if value is not None and value not in names:
-            raise BadInput(f"Of a generation {name} is one of {', '.join(names)}, not {value!r}.")
+            raise BadInput(f"{of}{name} is one of {', '.join(names)}, not {value!r}.")
