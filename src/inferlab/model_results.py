@@ -15,7 +15,7 @@ from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import BUDGET, Profile, PruningEstimate
 from inferlab.results import RecordResult, data_frame
 from inferlab.views import optimization, profile, profile_report, tables
-from inferlab.views.charts import profiles
+from inferlab.views.charts import losses, profiles
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -91,7 +91,7 @@ class ProfileResult(RecordResult[Profile]):
 
     def plot_loss(self) -> Figure:
         """A Plotly figure of each layer's sensitivity to pruning."""
-        return profiles.loss_sensitivities(self.record)
+        return losses.loss_sensitivities(self.record)
 
     def plot_roofline(self) -> Figure:
         """A Plotly figure of the layers under this machine's ceilings."""

@@ -33,8 +33,6 @@ from inferlab.records import (
 from inferlab.records.capacity import GenerationCapacity
 from inferlab.records.comparison import GenerationComparison
 from inferlab.records.generation import GenerationSweep
-from inferlab.records.optimization import Optimization
-from inferlab.records.profile import Profile
 from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import PRECEDENCE
 from inferlab.units import decimal, escape_controls
@@ -54,20 +52,7 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-R = TypeVar(
-    "R",
-    Benchmark,
-    Comparison,
-    ComparisonSweep,
-    Recommendation,
-    Capacity,
-    Profile,
-    Optimization,
-    GenerationSweep,
-    GenerationComparison,
-    GenerationCapacity,
-    GenerationRecommendation,
-)
+R = TypeVar("R", bound=results.Result)
 _TABLES = (".json", ".csv", ".md")
 S = TypeVar("S", Benchmark, GenerationSweep)
 C = TypeVar("C", Comparison, GenerationComparison)

@@ -11,7 +11,9 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
 from inferlab.records.profile import LossLayer, PerformanceProfile, Profile
+from inferlab.views.charts import losses
 from inferlab.views.charts import profiles as charts
+from inferlab.views.charts.profile_values import summaries
 from tests.helpers.profiles import (
     a_loss_profile,
     a_performance_profile,
@@ -64,20 +66,20 @@ def test_the_example_is_a_mobilenet() -> None:
 
 def test_what_can_be_chosen_is_what_was_measured() -> None:
     timed = ["baseline", *LEVELS, "int8", "estimated", "speedup"]
-    assert list(charts.summaries(PROFILE)) == [*timed, "flops", "params", "bytes"]
-    assert charts.summaries(PROFILE)["0.9"] == "Pruned 0.9 ms"
-    assert list(charts.summaries(MODELLED)) == ["flops", "params", "bytes"]
-    assert charts.summaries(BARE) == {}
+    assert list(summaries(PROFILE)) == [*timed, "flops", "params", "bytes"]
+    assert summaries(PROFILE)["0.9"] == "Pruned 0.9 ms"
+    assert list(summaries(MODELLED)) == ["flops", "params", "bytes"]
+    assert summaries(BARE) == {}
     plain = [replace(layer, pruned={}, int8_ms=None) for layer in measured().layers]
-    assert list(charts.summaries(with_layers(replace(PROFILE, estimate=None), plain)))[:2] == ["baseline", "flops"]
+    assert list(summaries(with_layers(replace(PROFILE, estimate=None), plain)))[:2] == ["baseline", "flops"]
     assert PROFILE.estimate is not None
     by_parameters = replace(PROFILE.estimate, gained="parameters", estimated_ms_per_batch=None)
-    assert "estimated" not in charts.summaries(replace(PROFILE, estimate=by_parameters))
+    assert "estimated" not in summaries(replace(PROFILE, estimate=by_parameters))
 
 
 def test_copies_with_fewer_channels_can_be_chosen_and_the_estimate_follows_the_budget() -> None:
     profile = with_copies(PROFILE)
-    known = charts.summaries(profile)
+    known = summaries(profile)
     assert list(known)[:4] == ["baseline", "int8", "channels-0.25", "channels-0.5"]
     assert list(known)[4:7] == ["int8-channels-0.5", "estimated", "speedup"]
     assert known["channels-0.25"] == "25 % of channels removed ms"
@@ -244,16 +246,16 @@ def test_a_roofline_without_ceilings_says_so_and_one_without_points_is_refused()
 
 def test_sensitivities_and_parameters_stand_in_the_order_of_execution() -> None:
     assert PROFILE.loss is not None
-    figure = charts.loss_sensitivities(PROFILE)
+    figure = losses.loss_sensitivities(PROFILE)
     assert list(figure.data[0].y) == [layer.sensitivity for layer in PROFILE.loss.layers]
     first = figure.data[0].hovertext[0].split("<br>")
     assert first[:5] == ["layer 0", "id: 300", "type: Conv", "weight: features.0.0.weight", "parameters: 896"]
     assert first[5] == "at 0.2: 0.0048" and first[-1] == "at 0.99: not a number"
-    counts = charts.parameter_counts(PROFILE)
+    counts = losses.parameter_counts(PROFILE)
     assert list(counts.data[0].y) == [layer.params for layer in PROFILE.loss.layers]
     assert counts.data[0].customdata[-1] == "1,281,000"
-    assert sum(charts.parameter_counts(PROFILE, "percent").data[0].y) == pytest.approx(100, abs=1e-4)
-    assert charts.loss_sensitivities(PROFILE, "log").layout.yaxis.type == "log"
+    assert sum(losses.parameter_counts(PROFILE, "percent").data[0].y) == pytest.approx(100, abs=1e-4)
+    assert losses.loss_sensitivities(PROFILE, "log").layout.yaxis.type == "log"
 
 
 def unknown(one: LossLayer) -> LossLayer:
@@ -264,27 +266,27 @@ def test_losses_that_are_no_numbers_are_told_and_leave_a_gap() -> None:
     assert PROFILE.loss is not None
     first, *rest = PROFILE.loss.layers
     some = replace(PROFILE, loss=a_loss_profile(layers=(unknown(first), *rest)))
-    figure = charts.loss_sensitivities(some)
+    figure = losses.loss_sensitivities(some)
     assert figure.data[0].y[0] is None and figure.data[0].customdata[0] == "not a number"
     assert "1 layer whose outputs were not numbers" in figure.layout.title.text
     none = replace(PROFILE, loss=a_loss_profile(layers=tuple(map(unknown, PROFILE.loss.layers))))
     for value in ("values", "log", "percent"):
-        assert set(charts.loss_sensitivities(none, value).data[0].y) == {None}
+        assert set(losses.loss_sensitivities(none, value).data[0].y) == {None}
     with pytest.raises(BadInput, match="no level gave a number"):
-        charts.loss_curves(none)
+        losses.loss_curves(none)
 
 
 def test_loss_curves_are_those_of_the_most_sensitive_layers() -> None:
     assert PROFILE.loss is not None
-    figure = charts.loss_curves(PROFILE, most=3)
+    figure = losses.loss_curves(PROFILE, most=3)
     worst = sorted(PROFILE.loss.layers, key=lambda layer: -(layer.sensitivity or 0))[:3]
     assert [annotation.text for annotation in figure.layout.annotations] == [one.weight for one in worst]
     assert list(figure.data[-1].x) == [0.0, *map(float, LEVELS)]
     assert list(figure.data[-1].y) == [0.0, *(worst[0].losses[key] for key in LEVELS)]
-    assert len(charts.loss_curves(PROFILE).data) == 8
+    assert len(losses.loss_curves(PROFILE).data) == 8
     # What lies beyond the axis would not be drawn.
     assert (
-        max(annotation.y for annotation in charts.loss_curves(PROFILE).layout.annotations)
+        max(annotation.y for annotation in losses.loss_curves(PROFILE).layout.annotations)
         < figure.layout.yaxis.range[1]
     )
 
@@ -350,7 +352,7 @@ def test_of_thousands_of_bars_the_outline_is_drawn_and_each_can_still_be_pointed
     assert places.hovertext[68].startswith("layer 68<br>id: 302_1<br>type: Conv")
     log = charts.layer_results(deep, "baseline", "log")
     assert min(log.data[0].y) == pytest.approx(10 ** (log.layout.yaxis.range[0] - 1))
-    sensitivities = charts.loss_sensitivities(repeated(PROFILE, 20))
+    sensitivities = losses.loss_sensitivities(repeated(PROFILE, 20))
     assert deep.loss is not None and sensitivities.layout.hovermode == "x"
     assert list(sensitivities.data[0].y) == list(sensitivities.data[1].y)
 

@@ -23,10 +23,10 @@ from inferlab.views.charts import cards, frame, sweeps
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point, from_row
 from inferlab.views.charts.timeline import measured
-from inferlab.views.fields import Field, between
+from inferlab.views.fields import Field, interval_of
 from inferlab.views.results import short_name
 from inferlab.views.tables import Element, Table
-from inferlab.views.text import cell_label, finding, machine_line, output_check, shapes
+from inferlab.views.text import cell_label, finding, machine_line, output_check, sentence, shapes
 
 # Dots of all cells together, and of one at least: a page of many cells must open too.
 _MOST_DOTS = 60_000
@@ -230,23 +230,26 @@ def _around(runs: Sequence[Run]) -> Iterator[Element]:
     yield parts.check_tile(worst([run.check for run in runs]))
 
 
-_LEFT = ("machine", "engine", "scenario")
-
-
 def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     """The table of all cells, with both ends of every interval."""
     outcomes, base = benchmark.outcomes, view.find_baseline(benchmark, ())
     statistics_shown = {statistic(outcome.cell.scenario) for outcome in outcomes}
     suffix = f", {statistics_shown.pop()}" if len(statistics_shown) == 1 else ""
+    median, throughput, p99 = (
+        field.of(lambda row: row[0]) for field in (fields.MEDIAN, fields.THROUGHPUT, fields.P99)
+    )
     shown = [
         Field("", "#", lambda row: row[0].number),
-        *map(_trait, view.traits([outcome.cell for outcome in outcomes])),
+        *(
+            replace(trait.of(lambda row: row[0].cell), longest=None)
+            for trait in view.traits([outcome.cell for outcome in outcomes])
+        ),
         Field("", f"Time per item (ms{suffix})", lambda row: row[1].ms_per_item, digits=3),
-        _aligned(fields.MEDIAN, "Time per batch (ms, median)"),
-        _ends(fields.MEDIAN, "Time per batch, 95\u00a0%"),
-        _aligned(fields.THROUGHPUT, "Throughput (items/s, mean)"),
-        _ends(fields.THROUGHPUT, "Throughput, 95\u00a0%"),
-        _aligned(fields.P99, "p99 ms"),
+        median.aligned("Time per batch (ms, median)"),
+        interval_of(median, "Time per batch, 95\u00a0%", _digits),
+        throughput.aligned("Throughput (items/s, mean)"),
+        interval_of(throughput, "Throughput, 95\u00a0%", _digits),
+        p99.aligned("p99 ms"),
     ]
     if base is not None:
         shown.append(Field("", f"Speed-up over #{outcomes.index(base) + 1}", lambda row: _speed_up(row[0], base)))
@@ -259,16 +262,6 @@ def _cells(benchmark: Benchmark, points: Sequence[Point]) -> list[Element]:
     return [parts.sortable("all-cells", Table(shown, rows), parts.MISSING)]
 
 
-def _aligned(field: Field, label: str) -> Field:
-    return replace(field.of(lambda row: row[0]), label=label, digits=3)
-
-
-def _ends(field: Field, label: str) -> Field:
-    both = field.of(lambda row: row[0]).ends
-    assert both is not None, "only what has an interval has this column"
-    return Field("", label, lambda row: None if (ends := both(row)) is None else between(ends, _digits))
-
-
 def _outputs(row: Any) -> parts.Cell:
     point: Point = row[1]
     return parts.Cell("WRONG" if point.wrong else point.output_check, wrong=point.wrong)
@@ -276,14 +269,6 @@ def _outputs(row: Any) -> parts.Cell:
 
 def _remark(row: view.Row) -> parts.Cell:
     return parts.Cell(row.remark, wrong=bool(row.outcome.failure) or "WRONG" in row.remark)
-
-
-def _trait(trait: Field) -> Field:
-    def get(row: Any) -> parts.Cell:
-        value = trait.get(row[0].cell)
-        return parts.Cell(str(value)) if trait.left else parts.Cell(trait.text(row[0].cell), value)
-
-    return Field("", trait.label, get, left=trait.label in _LEFT)
 
 
 def _speed_up(row: view.Row, base: Outcome) -> parts.Cell | None:

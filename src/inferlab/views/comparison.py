@@ -20,9 +20,8 @@ from inferlab.views.fields import (
     Field,
     between_at,
     estimate,
-    interval_text,
     level_percent,
-    rounded,
+    ratio_of,
     would_settle,
 )
 from inferlab.views.results import View, finding_values, json_values, picked
@@ -111,10 +110,7 @@ def _arms(comparison: Comparison | GenerationComparison, form: Callable[[float],
 
 
 def _ratio_text(comparison: Comparison | GenerationComparison) -> str:
-    ratio = comparison.ratio
-    margin = f"margin {share(comparison.margin)}"
-    sure = interval_text(ratio.ends, ratio.level)
-    return f"B takes {rounded(ratio.value, ratio.ends)} of A's time, {sure}, {margin}"
+    return f"B takes {ratio_of(comparison.ratio)}, margin {share(comparison.margin)}"
 
 
 def said(comparison: Comparison) -> str:
@@ -135,7 +131,7 @@ def token_text(tokens: TokenAgreement) -> str:
 
 
 def _tail(ratio: Estimate) -> str:
-    return f"B's is {rounded(ratio.value, ratio.ends)} of A's, {interval_text(ratio.ends, ratio.level)}"
+    return "B's is " + ratio_of(ratio, "A's")
 
 
 def _resources(comparison: Comparison) -> list[Block]:
@@ -150,8 +146,8 @@ def _resources(comparison: Comparison) -> list[Block]:
             continue
         arms = [[resource_of(run, resource) or 0.0 for run in runs] for runs in arm_runs(comparison)]
         a, b = (form(statistics.median(values)) for values in arms)
-        told = f"B takes {rounded(ratio.value, ratio.ends)} of A's, {interval_text(ratio.ends, ratio.level)}"
-        found.append(Pair(name, f"A {a}, B {b} ({told})"))
+        told = ratio_of(ratio, "A's")
+        found.append(Pair(name, f"A {a}, B {b} (B takes {told})"))
     return found
 
 

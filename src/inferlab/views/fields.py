@@ -12,7 +12,7 @@ from typing import Any
 from inferlab.errors import BadInput
 from inferlab.options import Option
 from inferlab.options.plan import COLUMNS
-from inferlab.records import Cell
+from inferlab.records import Cell, Estimate
 from inferlab.units import capitalized, count, decimal, duration, plural, share, shortened, size
 
 Ends = Sequence[float] | None
@@ -74,6 +74,11 @@ def interval_text(ends: Ends, level: float, form: Form = decimal) -> str:
     if ends is None:
         return "too few processes for an interval"
     return f"{level_percent(level)}% interval {between(ends, form)}" if useful(ends) else between(ends)
+
+
+def ratio_of(ratio: Estimate, whole: str = "A's time") -> str:
+    """A ratio as a part of something, with its interval: 1.2 of A's time, 95% interval 1.1 to 1.3."""
+    return f"{rounded(ratio.value, ratio.ends)} of {whole}, {interval_text(ratio.ends, ratio.level)}"
 
 
 def half_width(ends: Ends) -> str:
@@ -148,6 +153,10 @@ class Field:
     def capitalized(self) -> Field:
         """The same below a heading that begins with a capital letter."""
         return replace(self, label=capitalized(self.label))
+
+    def aligned(self, label: str, digits: int = 3) -> Field:
+        """The same in a report, below another heading, its points below each other."""
+        return replace(self, label=label, digits=digits)
 
     @property
     def axis(self) -> str:

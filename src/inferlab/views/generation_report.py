@@ -29,11 +29,11 @@ from inferlab.views.charts import frame
 from inferlab.views.charts.points import GenerationPoint, points_of, varying
 from inferlab.views.charts.sweeps import generation_scaling, latency_throughput
 from inferlab.views.charts.timeline import token_times
-from inferlab.views.fields import MS, Field, between, rounded, useful
+from inferlab.views.fields import MS, Field, interval_of, rounded
 from inferlab.views.generation import Row
 from inferlab.views.results import short_name
 from inferlab.views.tables import Element, Table
-from inferlab.views.text import generation_label
+from inferlab.views.text import generation_label, sentence
 
 # More figures than these in one chart would make a page that opens slowly.
 _MOST_FIGURES = 48
@@ -200,11 +200,11 @@ def _cells(shown: Sequence[Row]) -> list[Element]:
         Field("", "#", lambda row: numbers[row.cell.id]),
         Field("", "Engine", lambda row: row.cell.engine, left=True),
         *(replace(field, label=_TITLES[field.key]) for field in view.FIELDS if field.key in several),
-        *(replace(view.TTFT, label="TTFT (ms)", digits=3), _ends_of(view.TTFT, "TTFT, 95\u00a0%")),
-        *(replace(view.TPOT, label="TPOT (ms)", digits=3), _ends_of(view.TPOT, "TPOT, 95\u00a0%")),
-        replace(view.DECODE, label="Decode (tok/s)", digits=3),
-        replace(view.PREFILL, label="Prefill (tok/s)", digits=3),
-        replace(view.END_TO_END, label="Whole (ms)", digits=3),
+        *(view.TTFT.aligned("TTFT (ms)"), interval_of(view.TTFT, "TTFT, 95\u00a0%")),
+        *(view.TPOT.aligned("TPOT (ms)"), interval_of(view.TPOT, "TPOT, 95\u00a0%")),
+        view.DECODE.aligned("Decode (tok/s)"),
+        view.PREFILL.aligned("Prefill (tok/s)"),
+        view.END_TO_END.aligned("Whole (ms)"),
         _TOKENS,
     ]
     if any(row.outcome.status != "done" for row in shown):
@@ -214,14 +214,6 @@ def _cells(shown: Sequence[Row]) -> list[Element]:
         *([parts.caption(f"In all cells: {', '.join(same)}.")] if same else []),
         parts.sortable("all-cells", Table(columns, shown), parts.MISSING),
     ]
-
-
-def _ends_of(field: Field, label: str) -> Field:
-    def get(row: Row) -> str | None:
-        ends = field.ends(row) if field.ends else None
-        return None if ends is None else between(ends, MS) if useful(ends) else "too noisy"
-
-    return Field("", label, get)
 
 
 def _status(row: Row) -> parts.Cell:

@@ -33,6 +33,7 @@ from inferlab.views.text import (
     machine_line,
     model_line,
     output_check,
+    sentence,
     shapes,
     what_is_done,
     what_is_done_by,
@@ -485,7 +486,7 @@ def wrong(profile: Profile) -> str:
 def notes(profile: Profile) -> list[str]:
     """All that qualifies the numbers: findings, what could not be made, that it was cut off."""
     performance = profile.performance
-    found = [_sentence(one) for one in _findings(profile) if one.code != "output-mismatch"]
+    found = [sentence(finding(one)) for one in _findings(profile) if one.code != "output-mismatch"]
     if performance and performance.output_check.status == "unchecked":
         found.append(f"The outputs were not checked: {performance.output_check.detail or 'no reason is known'}.")
     found += profile.problems
@@ -524,11 +525,6 @@ def left_out(loss: LossProfile, most: int = 5) -> str:
 
 def _findings(profile: Profile) -> list[Finding]:
     return [one for part in (profile.performance, profile.loss) if part for one in part.findings]
-
-
-def _sentence(one: Finding) -> str:
-    """A finding as a sentence that stands alone."""
-    return capitalized(finding(one))
 
 
 def overhead(found: PerformanceProfile) -> str:

@@ -24,10 +24,12 @@ from inferlab.records.profile import (
 from inferlab.units import count, decimal, plural, scaled, share, size
 from inferlab.views import profile as words
 from inferlab.views import tables as parts
+from inferlab.views.charts import losses
 from inferlab.views.charts import profiles as charts
-from inferlab.views.charts.profile_values import FLOPS, VALUES, fewer_channels, model_name
-from inferlab.views.fields import Field, between, interval_of, interval_text, rounded
+from inferlab.views.charts.profile_values import FLOPS, VALUES, fewer_channels, summaries
+from inferlab.views.fields import Field, between, interval_of, ratio_of
 from inferlab.views.profile import expected_accuracy, loss_at, overhead, typical_level
+from inferlab.views.results import short_name
 from inferlab.views.tables import Block, Columns, Element, Note, Pair, Table, columns, notes, numbers
 from inferlab.views.text import output_check, what_is_done
 
@@ -178,9 +180,7 @@ _WHOLE = {"inconclusive": "neither clearly faster nor slower", "same": "the same
 
 def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
     """The whole model, then the layers that differ most."""
-    ratio = diff.ratio
-    told = f"{rounded(ratio.value, ratio.ends)} of A's time, {interval_text(ratio.ends, ratio.level)}"
-    verdict = f"B is {_WHOLE.get(diff.verdict, diff.verdict)} ({told}, margin {share(diff.margin)})"
+    told = f"{ratio_of(diff.ratio)}, margin {share(diff.margin)}"
     more = len(diff.rows) - shown
     told_kernels = any(kernels(row.a) or kernels(row.b) for row in diff.rows)
     fields = (*_DIFF_FIELDS, *(_KERNEL_FIELDS if told_kernels else ()), _B_IS)
@@ -188,7 +188,7 @@ def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
     return [
         Pair("A", f"{diff.labels[0]}: {decimal(diff.a_ms)} ms per item"),
         Pair("B", f"{diff.labels[1]}: {decimal(diff.b_ms)} ms per item"),
-        Pair("Verdict", verdict, strong=True),
+        Pair("Verdict", f"B is {_WHOLE.get(diff.verdict, diff.verdict)} ({told})", strong=True),
         *notes(f"they differ in {difference}." for difference in diff.differences),
         Note("profiles are not measured interleaved, so a change of the machine between them counts too."),
         Table(fields, diff.rows[:shown], f"{title}{f', {more} more' if more > 0 else ''}"),
@@ -247,7 +247,7 @@ def report(profile: Profile) -> str:
         "FLOPS profile": _flops(profile.flops, profile, drawn),
         "How it was measured": [parts.facts(words.facts(profile))],
     }
-    return parts.page(f"{model_name(profile)}: profile", [*_head(profile)], sections, drawn)
+    return parts.page(f"{short_name(profile.model.source)}: profile", [*_head(profile)], sections, drawn)
 
 
 def _head(profile: Profile) -> Iterator[Element | None]:
@@ -255,7 +255,7 @@ def _head(profile: Profile) -> Iterator[Element | None]:
     known = [profile.created_at[:16].replace("T", " ")]
     if performance:
         known += [performance.machine.cpu, performance.engine_and_version]
-    yield parts.model_heading(model_name(profile), profile.model, known)
+    yield parts.model_heading(short_name(profile.model.source), profile.model, known)
     if told := words.wrong(profile):
         yield parts.box([told], wrong=True)
     yield parts.box(words.notes(profile))
@@ -266,7 +266,7 @@ def _timed(profile: Profile, drawn: parts.Charts, name: str) -> list[Element]:
     performance = profile.performance
     if performance is None or not performance.layers:
         return []
-    options = {key: text for key, text in charts.summaries(profile).items() if key not in FLOPS}
+    options = {key: text for key, text in summaries(profile).items() if key not in FLOPS}
     made = [*_chosen(profile, drawn, name, options)]
     if name == "summaries":
         if told := words.fallbacks(profile):
@@ -336,15 +336,15 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
     if not loss.layers:
         return made
     for name, title, draw in (
-        ("sensitivities", "Layer sensitivities", charts.loss_sensitivities),
-        ("parameters", "Parameter counts", charts.parameter_counts),
+        ("sensitivities", "Layer sensitivities", losses.loss_sensitivities),
+        ("parameters", "Parameter counts", losses.parameter_counts),
     ):
         made += [parts.subheading(title), parts.selectors(name, {"Value display": VALUES})]
         made.append(drawn.add(name, {value: draw(profile, value) for value in VALUES}))
         if name == "sensitivities" and any(
             value is not None for layer in loss.layers for value in layer.losses.values()
         ):
-            made.append(drawn.add("curves", {"": charts.loss_curves(profile)}))
+            made.append(drawn.add("curves", {"": losses.loss_curves(profile)}))
     made.append(parts.details("Losses of all layers", _table("losses", loss_columns(loss))))
     if loss.groups:
         made.append(parts.details("Losses of removed channels", _table("groups", group_columns(loss))))

@@ -34,8 +34,8 @@ from inferlab.views.fields import (
     estimate,
     in_brackets,
     interval_of,
-    interval_text,
     money,
+    ratio_of,
     rounded,
     would_settle,
 )
@@ -459,10 +459,8 @@ def _generation_blocks(found: GenerationRecommendation) -> list[Block]:
         nothing = f"nothing: no configuration meets {slo_text(found.slo)}"
         shown.append(Pair("Recommended", nothing, True))
     if found.final is not None:
-        ratio, (a, b) = found.final.ratio, found.final.labels
-        said = f"B takes {rounded(ratio.value, ratio.ends)} of A's time per generated token"
-        sure = f"{interval_text(ratio.ends, ratio.level)}; B is {found.final.verdict}"
-        shown.append(Pair("In pairs", f"A ({a}) and B ({b}): {said}, {sure}"))
+        (a, b), said = found.final.labels, ratio_of(found.final.ratio, "A's time per generated token")
+        shown.append(Pair("In pairs", f"A ({a}) and B ({b}): B takes {said}; B is {found.final.verdict}"))
     reasons = {rejection.cell_id: rejection for rejection in found.rejections}
     rows = [(row, reasons.get(row.cell.id)) for row in generation.rows(found.sweep)]
     ordered = sorted(rows, key=lambda row: (row[1] is not None, -_rate_of(row[0])))

@@ -21,7 +21,7 @@ from inferlab.records.series import Bisection, BisectionStep, ChangePoint, Serie
 from inferlab.units import decimal, one_line, plural, share, shortened, size
 from inferlab.views import results, tables
 from inferlab.views.comparison import said
-from inferlab.views.fields import Field, between, between_at, fits, interval_text, level_percent, rounded
+from inferlab.views.fields import Field, between, between_at, fits, interval_text, level_percent, ratio_of, rounded
 from inferlab.views.history import age, label_text
 from inferlab.views.results import View
 from inferlab.views.tables import Block, Code, Note, Pair, Table, spaced
@@ -452,8 +452,7 @@ def _change_of_release(bisection: Bisection) -> str:
     step = next(step for step in bisection.steps if step.version == bisection.first_bad)
     if step.ratio is None:
         return step.detail
-    told = f"it takes {rounded(step.ratio.value, step.ratio.ends)} of the {_METRICS[bisection.metric]} of "
-    return f"{told}{bisection.versions[0]}, {interval_text(step.ratio.ends, step.ratio.level)}"
+    return f"it takes {ratio_of(step.ratio, f'the {_METRICS[bisection.metric]} of {bisection.versions[0]}')}"
 
 
 def _bisection_table(bisection: Bisection) -> Table:

@@ -11,7 +11,7 @@ from inferlab.profiling.predict import losses_of, times_of, weight_shares
 from inferlab.records.profile import LossLayer, LossProfile, Profile
 from inferlab.units import plural, share, shortened
 from inferlab.views.charts import frame
-from inferlab.views.charts.profile_values import HOVER, HOVER_TEMPLATE, VALUES, hover, named, value_axis
+from inferlab.views.charts.profile_values import HOVER, VALUES, Bar, hover, layer_bars, named
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -120,49 +120,33 @@ def _losses(layer: LossLayer) -> list[str]:
 
 def _bars(
     loss: LossProfile,
-    sensitivities: Sequence[float | None],
+    numbers: Sequence[float | None],
     value: str,
     title: str,
     unit: str,
     notes: Sequence[str],
 ) -> Figure:
-    total = sum(sensitivity or 0.0 for sensitivity in sensitivities)
-    heights: list[float | None] = list(sensitivities)
-    if value == "percent":
-        heights = [
-            None if sensitivity is None or not total else round(100 * sensitivity / total, 6)
-            for sensitivity in sensitivities
-        ]
-        unit = "% of the sum of all layers"
-    elif value == "log":
-        heights = [height if height is not None and height > 0 else None for height in sensitivities]
-    axis = value_axis(heights, unit, value)
-    places = list(range(len(sensitivities)))
-    hovering = {
-        "customdata": [_text(sensitivity) for sensitivity in sensitivities],
-        "hovertext": [
-            hover([*named(layer), f"parameters: {layer.params:,}", *_losses(layer)]) for layer in loss.layers
-        ],
-        "hovertemplate": HOVER_TEMPLATE,
-    }
-    deep = len(sensitivities) > frame.MOST_BARS
-    if deep:
-        traces = [
-            frame.outline(places, heights, frame.ACCENT, frame.bottom_of(axis)),
-            frame.places(places, heights, hovering),
-        ]
-    else:
-        marker = {"color": frame.ACCENT, "opacity": 0.85, "line": {"width": 0}}
-        traces = [{"type": "bar", "x": places, "y": heights, "marker": marker, **hovering}]
-    return frame.made(
-        traces,
+    total = sum(number or 0.0 for number in numbers)
+    bars = [
+        Bar(
+            layer.id,
+            number,
+            None if number is None or not total else 100 * number / total,
+            _text(number),
+            (*named(layer), f"parameters: {layer.params:,}", *_losses(layer)),
+            type=layer.type,
+            index=place,
+        )
+        for place, (layer, number) in enumerate(zip(loss.layers, numbers, strict=True))
+    ]
+    return layer_bars(
+        [(frame.ACCENT, bars)],
+        value,
         title,
         [_METHODS[loss.method], plural(len(loss.layers), "layer"), *notes],
-        frame.depths(len(sensitivities), "layer with weights (order of execution)"),
-        axis,
-        hoverlabel=HOVER,
-        hovermode="x" if deep else "closest",
-        bargap=0.25 if len(sensitivities) <= 90 else 0.0,
+        frame.depths(len(bars), "layer with weights (order of execution)"),
+        "% of the sum of all layers" if value == "percent" else unit,
+        shares=False,
     )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
 from inferlab.profiling.estimate import estimated_ms, has_estimate
@@ -23,14 +22,19 @@ from inferlab.records.profile import (
 from inferlab.units import decimal, plural, scaled, share, shortened, size
 from inferlab.views.charts import frame
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 #: How values are displayed.
 VALUES = {"values": "values", "log": "logarithm", "percent": "percent"}
 #: What the architecture alone tells of a layer.
 FLOPS = {"flops": "FLOPs", "params": "Parameters", "bytes": "Bytes moved"}
 #: Dark on light pages and on dark ones, whatever the colour of what is pointed at.
 HOVER = {"align": "left", "bgcolor": "#32373c", "bordercolor": "#32373c", "font": {"color": "#f1f3f4"}}
-#: What the value is, then all about it.
-HOVER_TEMPLATE = "<b>%{customdata}</b><br>%{hovertext}<extra></extra>"
+#: The colour of what ran elsewhere.
+HOLLOW = "rgba(0,0,0,0)"
+# More error bars than this are a thicket.
+_MOST_ERRORS = 90
 _LONGEST = 64
 _MOST_NODES = 4
 _FALLBACK = "ran in the engine's fallback: pruning gains nothing"
@@ -51,11 +55,6 @@ class Bar:
     error: float | None = None
     type: str = ""
     index: int = 0
-
-
-def model_name(profile: Profile) -> str:
-    """The model's file without its folder, or its source where that is no path."""
-    return PurePath(profile.model.source).name or profile.model.source
 
 
 def summaries(profile: Profile) -> dict[str, str]:
@@ -299,3 +298,94 @@ def value_axis(heights: Sequence[float | None], unit: str, value: str) -> dict[s
         return {"type": "log", "range": area, "title": f"{unit}, logarithmic"}
     ends = [min([0.0, *there]) * 1.06, max([0.0, *there]) * 1.06 or 1.0]
     return {"type": "linear", "range": ends, "title": unit}
+
+
+def bar_height(bar: Bar, value: str) -> float | None:
+    """How high a bar is, as values are displayed."""
+    if value == "percent":
+        return None if bar.percent is None else round(bar.percent, 6)
+    return bar.value
+
+
+def hovering(bars: Sequence[Bar], shares: bool = True) -> dict[str, Any]:
+    """Texts for those who point at a bar: what the value is, perhaps its share of the whole, then all about it."""
+    values = [
+        f"{bar.told} · {bar.percent:.3g} %" if shares and bar.percent is not None else bar.told for bar in bars
+    ]
+    return {
+        "hovertext": [hover(bar.about) for bar in bars],
+        "customdata": [frame.safe(text) for text in values],
+        "hovertemplate": "<b>%{customdata}</b><br>%{hovertext}<extra></extra>",
+    }
+
+
+def has_errors(bars: Sequence[Bar], value: str) -> bool:
+    """Whether bars show how much they vary."""
+    return value != "percent" and len(bars) <= _MOST_ERRORS and any(bar.error for bar in bars)
+
+
+def layer_bars(
+    styles: Sequence[tuple[str, Sequence[Bar]]],
+    value: str,
+    title: str,
+    subtitle: Sequence[str],
+    x: dict[str, Any],
+    unit: str,
+    shares: bool = True,
+) -> Figure:
+    """A bar for every layer in the order of execution, by colour; of a deep model their outline."""
+    bars = sorted((bar for _, members in styles for bar in members), key=lambda bar: bar.index)
+    heights = [bar_height(bar, value) for bar in bars]
+    errors = has_errors(bars, value)
+    tops = [y + (bar.error or 0.0) if errors else y for y, bar in zip(heights, bars, strict=True) if y is not None]
+    axis = value_axis(tops, unit, value)
+    deep = len(bars) > frame.MOST_BARS
+    if deep:
+        traces = _outlined(bars, heights, styles, frame.bottom_of(axis), shares)
+    else:
+        width = 0.78 if len(bars) <= _MOST_ERRORS else 1.0
+        traces = [_bars(color, members, value, errors, width, shares) for color, members in styles if members]
+    return frame.made(
+        traces,
+        title,
+        subtitle,
+        x,
+        axis,
+        barmode="overlay",
+        hoverlabel=HOVER,
+        hovermode="x" if deep else "closest",
+    )
+
+
+def _outlined(
+    bars: Sequence[Bar],
+    heights: Sequence[float | None],
+    styles: Sequence[tuple[str, Sequence[Bar]]],
+    bottom: float,
+    shares: bool,
+) -> list[dict[str, Any]]:
+    """One outline a colour, and the places of all bars for those who point at them."""
+    x = [bar.index for bar in bars]
+    traces = []
+    for color, members in styles:
+        inside = {member.index for member in members}
+        own = [height if index in inside else None for index, height in zip(x, heights, strict=True)]
+        if members:
+            traces.append(frame.outline(x, own, frame.seen(color), bottom))
+    return [*traces, frame.places(x, heights, hovering(bars, shares))]
+
+
+def _bars(color: str, bars: Sequence[Bar], value: str, errors: bool, width: float, shares: bool) -> dict[str, Any]:
+    # One trace a colour: colours by the bar are checked one by one, which takes seconds in a deep model.
+    trace = {
+        "type": "bar",
+        "x": [bar.index for bar in bars],
+        "y": [bar_height(bar, value) for bar in bars],
+        "width": width,
+        "marker": {"color": color, "opacity": 0.85, "line": {"color": frame.INK, "width": int(color == HOLLOW)}},
+        **hovering(bars, shares),
+    }
+    if errors:
+        spread = {"type": "data", "color": frame.INK, "thickness": 1, "width": 2}
+        trace["error_y"] = {**spread, "array": [bar.error for bar in bars]}
+    return trace

@@ -13,47 +13,33 @@ from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records.profile import Ceilings, Layer, PerformanceProfile, Profile
 from inferlab.units import count, decimal, plural, shortened
 from inferlab.views.charts import frame
-from inferlab.views.charts.losses import loss_curves, loss_sensitivities, parameter_counts
 from inferlab.views.charts.profile_values import (
     FLOPS,
+    HOLLOW,
     HOVER,
-    HOVER_TEMPLATE,
     Bar,
     about,
+    bar_height,
     by_layer,
     by_type,
     chosen,
     grouped,
+    has_errors,
     hover,
-    model_name,
+    hovering,
+    layer_bars,
     summaries,
     value_axis,
 )
 from inferlab.views.fields import in_brackets
+from inferlab.views.results import short_name
 from inferlab.views.text import what_is_done
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-
-__all__ = [
-    "layer_diff",
-    "layer_results",
-    "layer_summaries",
-    "loss_curves",
-    "loss_sensitivities",
-    "of",
-    "parameter_counts",
-    "pruning",
-    "roofline",
-    "summaries",
-]
-
-_HOLLOW = "rgba(0,0,0,0)"
 _SHADE = "rgba(127,127,127,0.16)"
 _BAR = 28
-# More error bars than this are a thicket.
-_MOST_ERRORS = 90
 _UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes"}
 
 
@@ -64,8 +50,8 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
     or bytes; `value` is values, log or percent.
     """
     summary = chosen(profile, summary, value)
-    bars = sorted(by_type(profile, summary), key=lambda bar: -(_height(bar, value) or 0.0))
-    heights = [_height(bar, value) for bar in bars]
+    bars = sorted(by_type(profile, summary), key=lambda bar: -(bar_height(bar, value) or 0.0))
+    heights = [bar_height(bar, value) for bar in bars]
     texts = [_text(bar, value) for bar in bars]
     names = [shortened(bar.name, 32) for bar in bars]
     trace = {
@@ -75,7 +61,7 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
         "y": list(range(len(bars))),
         "width": 0.66,
         "marker": {
-            "color": [_HOLLOW if bar.fallback else frame.ACCENT for bar in bars],
+            "color": [HOLLOW if bar.fallback else frame.ACCENT for bar in bars],
             "opacity": 0.85,
             "line": {"color": frame.INK, "width": [int(bar.fallback) for bar in bars]},
         },
@@ -83,14 +69,14 @@ def layer_summaries(profile: Profile, summary: str = "baseline", value: str = "v
         "textposition": "outside",
         "textfont": {"color": frame.INK},
         "cliponaxis": False,
-        **_hovering(bars),
+        **hovering(bars),
     }
     subtitle = [*of(profile, summary), *_notes(profile, bars, summary)]
     return frame.made(
         [trace],
         f"{summaries(profile)[summary]} by layer type",
         subtitle,
-        {**_axis(heights, summary, value), "showgrid": True, "gridcolor": frame.FAINT},
+        {**value_axis(heights, _unit(summary, value), value), "showgrid": True, "gridcolor": frame.FAINT},
         frame.rows(names),
         height=frame.top_margin(subtitle) + 84 + _BAR * max(len(bars), 3),
         # Wide enough for the texts of every choice: bars that keep their place are easier to compare.
@@ -103,53 +89,22 @@ def layer_results(profile: Profile, summary: str = "baseline", value: str = "val
     """A bar for every layer in the order of execution; who points at one reads all about it."""
     summary = chosen(profile, summary, value)
     bars = by_layer(profile, summary)
-    heights = [_height(bar, value) for bar in bars]
     main = _main_type(profile, bars)
-    errors = value != "percent" and len(bars) <= _MOST_ERRORS and any(bar.error for bar in bars)
     styles = (
         (frame.ACCENT, [bar for bar in bars if bar.type == main and not bar.fallback]),
         (frame.INK, [bar for bar in bars if bar.type != main and not bar.fallback]),
-        (_HOLLOW, [bar for bar in bars if bar.fallback]),
+        (HOLLOW, [bar for bar in bars if bar.fallback]),
     )
     notes = [f"blue: {shortened(main, 32)}", "grey: other types"] if len({bar.type for bar in bars}) > 1 else []
-    notes += ["bars: standard deviation between processes"] if errors else []
-    tops = (
-        [y + (bar.error or 0.0) for y, bar in zip(heights, bars, strict=True) if y is not None]
-        if errors
-        else heights
-    )
-    last = max((bar.index for bar in bars), default=0)
-    axis = _axis(tops, summary, value)
-    deep = len(bars) > frame.MOST_BARS
-    if deep:
-        traces = _outlined(bars, styles, value, frame.bottom_of(axis))
-    else:
-        width = 0.78 if len(bars) <= _MOST_ERRORS else 1.0
-        traces = [_results(color, members, value, errors, width) for color, members in styles if members]
-    return frame.made(
-        traces,
+    notes += ["bars: standard deviation between processes"] if has_errors(bars, value) else []
+    return layer_bars(
+        styles,
+        value,
         f"{summaries(profile)[summary]} by layer",
         [*of(profile, summary), *notes, *_notes(profile, bars, summary)],
-        frame.depths(last + 1, "layer depth (order of execution)"),
-        axis,
-        barmode="overlay",
-        hoverlabel=HOVER,
-        hovermode="x" if deep else "closest",
+        frame.depths(max((bar.index for bar in bars), default=0) + 1, "layer depth (order of execution)"),
+        _unit(summary, value),
     )
-
-
-def _outlined(
-    bars: Sequence[Bar], styles: Sequence[tuple[str, Sequence[Bar]]], value: str, bottom: float
-) -> list[dict[str, Any]]:
-    """One outline a colour, and the places of all bars for those who point at them."""
-    x, y = [bar.index for bar in bars], [_height(bar, value) for bar in bars]
-    traces = []
-    for color, members in styles:
-        inside = {member.index for member in members}
-        own = [height if index in inside else None for index, height in zip(x, y, strict=True)]
-        if members:
-            traces.append(frame.outline(x, own, frame.seen(color), bottom))
-    return [*traces, frame.places(x, y, _hovering(bars))]
 
 
 def _main_type(profile: Profile, bars: Sequence[Bar]) -> str:
@@ -160,22 +115,6 @@ def _main_type(profile: Profile, bars: Sequence[Bar]) -> str:
         lambda index: before.get(bars[index].index, 0.0) if before else bars[index].value or 0.0,
     )
     return next(iter(weights), "")
-
-
-def _results(color: str, bars: Sequence[Bar], value: str, errors: bool, width: float) -> dict[str, Any]:
-    # One trace a colour: colours by the bar are checked one by one, which takes seconds in a deep model.
-    trace = {
-        "type": "bar",
-        "x": [bar.index for bar in bars],
-        "y": [_height(bar, value) for bar in bars],
-        "width": width,
-        "marker": {"color": color, "opacity": 0.85, "line": {"color": frame.INK, "width": int(color == _HOLLOW)}},
-        **_hovering(bars),
-    }
-    if errors:
-        spread = {"type": "data", "color": frame.INK, "thickness": 1, "width": 2}
-        trace["error_y"] = {**spread, "array": [bar.error for bar in bars]}
-    return trace
 
 
 def pruning(profile: Profile) -> Figure:
@@ -232,7 +171,7 @@ def _how(performance: PerformanceProfile) -> str:
 
 def of(profile: Profile, summary: str) -> list[str]:
     """What was profiled, in a few words."""
-    model = shortened(model_name(profile), 48)
+    model = shortened(short_name(profile.model.source), 48)
     if summary in FLOPS or profile.performance is None:
         batch = profile.flops.batch_size if profile.flops else 1
         return [model, f"batch {batch}", "from the architecture alone"]
@@ -257,33 +196,16 @@ def _notes(profile: Profile, bars: Sequence[Bar], summary: str) -> list[str]:
     return [*notes, f"{missing} without a value"] if missing else notes
 
 
-def _height(bar: Bar, value: str) -> float | None:
-    if value == "percent":
-        return None if bar.percent is None else round(bar.percent, 6)
-    return bar.value
-
-
 def _text(bar: Bar, value: str) -> str:
     if value == "percent":
         return "" if bar.percent is None else f"{bar.percent:.3g} %"
     return bar.told
 
 
-def _axis(heights: Sequence[float | None], summary: str, value: str) -> dict[str, Any]:
-    unit = _UNITS.get(summary, "ms saved per batch" if summary == "speedup" else "ms per batch")
+def _unit(summary: str, value: str) -> str:
     if value == "percent":
-        unit = "% of its time as it is" if summary == "speedup" else "% of the whole"
-    return value_axis(heights, unit, value)
-
-
-def _hovering(bars: Sequence[Bar]) -> dict[str, Any]:
-    """Texts for those who point at a bar: what it is, then the value in question."""
-    hover_texts = [bar.told if bar.percent is None else f"{bar.told} · {bar.percent:.3g} %" for bar in bars]
-    return {
-        "hovertext": [hover(bar.about) for bar in bars],
-        "customdata": [frame.safe(text) for text in hover_texts],
-        "hovertemplate": HOVER_TEMPLATE,
-    }
+        return "% of its time as it is" if summary == "speedup" else "% of the whole"
+    return _UNITS.get(summary, "ms saved per batch" if summary == "speedup" else "ms per batch")
 
 
 _DIFF_BAR = 22

@@ -10,7 +10,7 @@ from inferlab.records.profile import LossProfile, Profile
 from inferlab.store.entries import Entry
 from inferlab.units import capitalized, scaled, share
 from inferlab.views import profile as words
-from inferlab.views.charts import profiles as charts
+from inferlab.views.charts.losses import loss_curves, loss_sensitivities, parameter_counts
 from inferlab.views.charts.profile_values import VALUES
 from inferlab.views.profile_report import group_columns, loss_columns
 from inferlab.web import shell
@@ -129,14 +129,12 @@ class _Losses:
         profile = self._profile
         shell.section("Layer sensitivities")
         choices = {"Value display": VALUES}
-        sensitivities = ChosenChart(
-            "sensitivities", choices, lambda value: charts.loss_sensitivities(profile, value)
-        )
+        sensitivities = ChosenChart("sensitivities", choices, lambda value: loss_sensitivities(profile, value))
         shell.section("Loss curves")
         with shell.card("il-chart-card"):
             curves = Chart("curves-chart")
         shell.section("Layer parameter counts")
-        parameters = ChosenChart("parameters", choices, lambda value: charts.parameter_counts(profile, value))
+        parameters = ChosenChart("parameters", choices, lambda value: parameter_counts(profile, value))
         shell.section("Layers", "losses at each sparsity")
         with shell.card("il-card-flush"):
             table = LayerTable("layer-table", "layers", "id, weight")
@@ -146,7 +144,7 @@ class _Losses:
             with shell.card("il-card-flush"):
                 groups = LayerTable("group-table", "groups", "weight")
         await sensitivities.refresh()
-        await curves.show(lambda: charts.loss_curves(profile))
+        await curves.show(lambda: loss_curves(profile))
         await parameters.refresh()
         await table.show(lambda: loss_columns(loss))
         if groups is not None:

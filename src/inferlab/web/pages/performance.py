@@ -15,7 +15,7 @@ from inferlab.store.entries import Entry
 from inferlab.units import decimal, plural, scaled, size
 from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
-from inferlab.views.charts.profile_values import FLOPS, VALUES
+from inferlab.views.charts.profile_values import FLOPS, VALUES, summaries
 from inferlab.views.charts.profiles import layer_diff
 from inferlab.views.fields import between
 from inferlab.views.profile import PRUNING, facts
@@ -116,7 +116,7 @@ class _Measured:
         )
 
     def _layer_charts(self) -> None:
-        options = {key: text for key, text in charts.summaries(self._profile).items() if key not in FLOPS}
+        options = {key: text for key, text in summaries(self._profile).items() if key not in FLOPS}
         told = words.fallbacks(self._profile)
         self._summaries, self._results = _layer_charts(options, self._known, lambda: self._profile, told)
 
