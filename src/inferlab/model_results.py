@@ -14,8 +14,9 @@ from inferlab.profiling.estimate import with_estimate
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import BUDGET, Profile, PruningEstimate
 from inferlab.results import RecordResult, data_frame
-from inferlab.views import optimization, profile, profile_report, tables
+from inferlab.views import optimization, profile, tables
 from inferlab.views.charts import losses, profiles
+from inferlab.views.reports.profile import layer_rows
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -43,7 +44,7 @@ class ProfileResult(RecordResult[Profile]):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer: those that the engine executed, or the graph's nodes where nothing was measured."""
-        return profile_report.layer_rows(self.record)
+        return layer_rows(self.record)
 
     def loss_rows(self) -> list[dict[str, Any]]:
         """One row a layer that can be pruned."""

@@ -15,7 +15,7 @@ from inferlab.records.profile import ChangedCopy, ChannelGroup, LossProfile, Per
 from inferlab.store import formats
 from inferlab.views import tables
 from inferlab.views.profile import blocks
-from inferlab.views.profile_report import report
+from inferlab.views.reports.profile import report
 from tests.helpers.estimates import layer, lost, measured, weight
 from tests.helpers.profiles import a_profile
 

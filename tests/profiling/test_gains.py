@@ -13,7 +13,7 @@ from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantizati
 from inferlab.records.profile import ChangedCopy, Gain, OtherEngine, PerformanceProfile, Profile
 from inferlab.views import tables
 from inferlab.views.profile import blocks, gain_verdict, other_engine
-from inferlab.views.profile_report import report
+from inferlab.views.reports.profile import report
 from tests.helpers.estimates import layer, lost, measured, weight
 from tests.helpers.profiles import a_profile
 

@@ -12,7 +12,7 @@ import pytest
 from inferlab import views
 from inferlab.records import Benchmark, Failure, Outcome, OutputCheck
 from inferlab.views import results
-from inferlab.views.benchmark_report import report
+from inferlab.views.reports.benchmark import report
 from tests.helpers.browser import BROWSER, found_in
 from tests.helpers.report_pages import Page, drawn, options, own, titles
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back, samples, steady_run

@@ -13,10 +13,10 @@ from inferlab.results import BenchmarkResult
 from inferlab.store import open_store
 from inferlab.views import benchmark as view
 from inferlab.views import benchmark_file, history
-from inferlab.views.benchmark_report import report
 from inferlab.views.charts import sweeps
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import from_row
+from inferlab.views.reports.benchmark import report
 from inferlab.web.pages import start
 from tests.helpers.runs import a_cell, a_run, a_window, back_to_back
 from tests.helpers.sweeps import a_sweep

@@ -14,7 +14,7 @@ from inferlab.records import Finding, OutputCheck
 from inferlab.records.profile import PerformanceProfile, Profile, Verified
 from inferlab.views import tables
 from inferlab.views.profile import blocks
-from inferlab.views.profile_report import report
+from inferlab.views.reports.profile import report
 from tests.helpers.browser import BROWSER, found_in
 from tests.helpers.profiles import a_performance_profile, a_profile, with_copies, with_layers
 from tests.helpers.report_pages import Page, drawn, options, own, titles

@@ -97,7 +97,7 @@ def command(
             compared = lab.compare(*plans, values["time"], values["margin"], work.log, fresh=values["fresh"])
         work.show(compared)
         if layers and not compared.interrupted:
-            from inferlab.views.profile_report import diff_blocks
+            from inferlab.views.reports.profile import diff_blocks
 
             diff = lab.compare_layers(plans[0], plans[1], values["time"] / 2, work.log)
             show_blocks(diff_blocks(diff), below=True)

@@ -61,17 +61,17 @@ def view_of(benchmark: Benchmark) -> View:
     """How it is shown and written."""
     from inferlab.views import benchmark_file  # late: the terminal needs neither files nor charts
 
-    def report() -> str:
-        from inferlab.views import benchmark_report
+    def html() -> str:
+        from inferlab.views.reports.benchmark import report
 
-        return benchmark_report.report(benchmark)
+        return report(benchmark)
 
     return View(
         heading(benchmark),
         lambda: table_blocks(benchmark),
         lambda: benchmark_file.table(benchmark_file.rows(benchmark)),
         lambda: benchmark_file.content(benchmark),
-        report,
+        html,
         lambda: benchmark_file.hidden(benchmark),
     )
 

@@ -14,7 +14,6 @@ from inferlab.records import Estimate, Finding, engine_name
 from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison, Spread, TokenAgreement
 from inferlab.units import decimal, duration, plural, share, size
 from inferlab.views import tables
-from inferlab.views import tables as parts
 from inferlab.views.fields import (
     MS,
     Field,
@@ -24,6 +23,7 @@ from inferlab.views.fields import (
     ratio_of,
     would_settle,
 )
+from inferlab.views.reports import page as parts
 from inferlab.views.results import View, finding_values, json_values, picked
 from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import agreement_text, error_label, finding, generation_label

@@ -157,13 +157,13 @@ class Row:
 def view_of(sweep: GenerationSweep) -> View:
     """How it is shown and written."""
 
-    def report() -> str:
-        from inferlab.views import generation_report  # late: it draws charts
+    def html() -> str:
+        from inferlab.views.reports.generation import report  # late: it draws charts
 
-        return generation_report.report(sweep)
+        return report(sweep)
 
     title = f"{short_name(sweep.model.source)}: generation"
-    return View(title, lambda: blocks(sweep), lambda: table(sweep), lambda: content(sweep), report)
+    return View(title, lambda: blocks(sweep), lambda: table(sweep), lambda: content(sweep), html)
 
 
 def rows(sweep: GenerationSweep) -> list[Row]:

@@ -57,17 +57,17 @@ def view_of(profile: Profile) -> View:
     """How it is shown and written."""
 
     def rows() -> list[dict[str, Any]]:
-        from inferlab.views.profile_report import layer_rows  # late: it draws charts
+        from inferlab.views.reports.profile import layer_rows  # late: it draws charts
 
         return layer_rows(profile)
 
-    def report() -> str:
-        from inferlab.views import profile_report
+    def html() -> str:
+        from inferlab.views.reports.profile import report
 
-        return profile_report.report(profile)
+        return report(profile)
 
     title = f"{short_name(profile.model.source)}: profile"
-    return View(title, lambda: blocks(profile), rows, lambda: formats.content_of(profile), report)
+    return View(title, lambda: blocks(profile), rows, lambda: formats.content_of(profile), html)
 
 
 def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:

@@ -33,6 +33,7 @@ from inferlab.store.formats import Record, record_of
 from inferlab.units import escape_controls, plural, size
 from inferlab.views import tables
 from inferlab.views.history import WRONG, clean, moment, status
+from inferlab.views.reports import page
 from inferlab.views.tables import Block, Table
 from inferlab.views.text import finding
 
@@ -106,7 +107,7 @@ def render_view(view: View, ending: str, json_values: Callable[[], Any]) -> str:
         return dumps(json_values())
     if view.html is not None:
         return view.html()
-    return tables.of_blocks(view.title, view.blocks())
+    return page.of_blocks(view.title, view.blocks())
 
 
 def short_name(source: str) -> str:

@@ -23,6 +23,7 @@ from inferlab.views import results, tables
 from inferlab.views.comparison import said
 from inferlab.views.fields import Field, between, between_at, fits, interval_text, level_percent, ratio_of, rounded
 from inferlab.views.history import age, label_text
+from inferlab.views.reports import page
 from inferlab.views.results import View
 from inferlab.views.tables import Block, Code, Note, Pair, Table, spaced
 from inferlab.views.text import cell_label
@@ -306,17 +307,17 @@ def content(found: Trend) -> dict[str, object]:
 
 def report(found: Trend) -> str:
     """A page that opens offline: a chart and a table of each series."""
-    drawn = tables.Charts()
-    sections: dict[str, list[tables.Element | None]] = {}
+    drawn = page.Charts()
+    sections: dict[str, list[page.Element | None]] = {}
     if len(found.series) > 1:
-        sections["Series"] = [tables.sortable("series", overview(found.series))]
+        sections["Series"] = [page.sortable("series", overview(found.series))]
     for number, series in enumerate(found.series, 1):
         chart = drawn.add(f"trend-{number}", {"": figure(series)})
         told = [note.text for note in notes(series)]
         heading = f"{number}. {name(series)}" if len(found.series) > 1 else "Series"
-        sections[heading] = [chart, tables.sortable(f"segments-{number}", segment_table(series)), tables.box(told)]
+        sections[heading] = [chart, page.sortable(f"segments-{number}", segment_table(series)), page.box(told)]
     facts = [origin(found.series[0])] if len({series.machines for series in found.series}) == 1 else []
-    return tables.page(_title(found), [tables.heading(_title(found), facts)], sections, drawn)
+    return page.page(_title(found), [page.heading(_title(found), facts)], sections, drawn)
 
 
 _HEADS = ("Cell", "Baseline (ms per item)", "Candidate (ms per item)", "Time", "Interval", "Verdict")

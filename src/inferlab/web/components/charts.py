@@ -13,8 +13,8 @@ from nicegui.elements import plotly as _plotly  # noqa: F401
 
 from inferlab.errors import BadInput
 from inferlab.views.charts import frame
-from inferlab.views.profile_report import NAMES
-from inferlab.views.tables import Cell, Columns
+from inferlab.views.reports.page import Cell, Columns
+from inferlab.views.reports.profile import NAMES
 from inferlab.web import shell
 from inferlab.web.shell import div, refilled
 

@@ -12,7 +12,7 @@ from inferlab.units import capitalized, scaled, share
 from inferlab.views import profile as words
 from inferlab.views.charts.losses import loss_curves, loss_sensitivities, parameter_counts
 from inferlab.views.charts.profile_values import VALUES
-from inferlab.views.profile_report import group_columns, loss_columns
+from inferlab.views.reports.profile import group_columns, loss_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.actions import page_actions

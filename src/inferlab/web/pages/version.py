@@ -14,7 +14,7 @@ from inferlab.records.optimization import ChangedLayer, Distance, Measured, Opti
 from inferlab.units import capitalized, decimal, plural, scaled, share, size
 from inferlab.views import optimization as words
 from inferlab.views.fields import between_at
-from inferlab.views.tables import Cell, Columns
+from inferlab.views.reports.page import Cell, Columns
 from inferlab.views.text import output_check
 from inferlab.web import shell
 from inferlab.web.components import benchmark_dialog, models

@@ -15,8 +15,14 @@ from inferlab.records.generation import GenerationSweep
 from inferlab.units import capitalized, count, duration, plural, scaled, share, size
 from inferlab.views import command
 from inferlab.views import generation as view
-from inferlab.views import tables as parts
-from inferlab.views.benchmark_report import (
+from inferlab.views.charts import frame
+from inferlab.views.charts.points import GenerationPoint, points_of, varying
+from inferlab.views.charts.sweeps import generation_scaling, latency_throughput
+from inferlab.views.charts.timeline import token_times
+from inferlab.views.fields import MS, Field, interval_of, rounded
+from inferlab.views.generation import Row
+from inferlab.views.reports import page as parts
+from inferlab.views.reports.benchmark import (
     began,
     cells_tile,
     each,
@@ -25,14 +31,9 @@ from inferlab.views.benchmark_report import (
     process_text,
     verdict,
 )
-from inferlab.views.charts import frame
-from inferlab.views.charts.points import GenerationPoint, points_of, varying
-from inferlab.views.charts.sweeps import generation_scaling, latency_throughput
-from inferlab.views.charts.timeline import token_times
-from inferlab.views.fields import MS, Field, interval_of, rounded
-from inferlab.views.generation import Row
+from inferlab.views.reports.page import Element
 from inferlab.views.results import short_name
-from inferlab.views.tables import Element, Table
+from inferlab.views.tables import Table
 from inferlab.views.text import generation_label, sentence
 
 # More figures than these in one chart would make a page that opens slowly.

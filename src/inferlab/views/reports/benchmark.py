@@ -18,14 +18,15 @@ from inferlab.units import capitalized, count, decimal, duration, plural, share,
 from inferlab.version import __version__
 from inferlab.views import benchmark as view
 from inferlab.views import benchmark_file, command, fields
-from inferlab.views import tables as parts
 from inferlab.views.charts import cards, frame, sweeps
 from inferlab.views.charts.cards import best_and_worst
 from inferlab.views.charts.points import Point, from_row
 from inferlab.views.charts.timeline import measured
 from inferlab.views.fields import Field, interval_of
+from inferlab.views.reports import page as parts
+from inferlab.views.reports.page import Element
 from inferlab.views.results import short_name
-from inferlab.views.tables import Element, Table
+from inferlab.views.tables import Table
 from inferlab.views.text import cell_label, finding, machine_line, output_check, sentence, shapes
 
 # Dots of all cells together, and of one at least: a page of many cells must open too.

@@ -23,14 +23,15 @@ from inferlab.records.profile import (
 )
 from inferlab.units import count, decimal, plural, scaled, share, size
 from inferlab.views import profile as words
-from inferlab.views import tables as parts
 from inferlab.views.charts import losses
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES, fewer_channels, summaries
 from inferlab.views.fields import Field, between, interval_of, ratio_of
 from inferlab.views.profile import expected_accuracy, loss_at, overhead, typical_level
+from inferlab.views.reports import page as parts
+from inferlab.views.reports.page import Columns, Element, columns, numbers
 from inferlab.views.results import short_name
-from inferlab.views.tables import Block, Columns, Element, Note, Pair, Table, columns, notes, numbers
+from inferlab.views.tables import Block, Note, Pair, Table, notes
 from inferlab.views.text import output_check, what_is_done
 
 #: The titles of columns that hold text; all others hold numbers.
