@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from inferlab.codec import plain
@@ -18,7 +19,6 @@ from inferlab.views.fields import (
     MS,
     Field,
     between_at,
-    estimate,
     level_percent,
     ratio_of,
     would_settle,
@@ -255,11 +255,9 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
     first, count = sweep.results[0], len(sweep.results)
     fields = [
         Field("cell", "Cell", lambda one: one.place, left=True),
-        Field("a", "A (ms per item)", lambda one: statistics.median(one.times_ms[0]), decimal),
-        Field("b", "B (ms per item)", lambda one: statistics.median(one.times_ms[1]), decimal),
-        Field("ratio", "B's time over A's", lambda one: one.ratio.value, decimal),
+        *(_A_MS, _B_MS, _RATIO),
         Field("interval", "Interval", lambda one: _interval(one).text),
-        Field("verdict", "B is", lambda one: one.verdict, left=True),
+        _VERDICT,
     ]
     said = {result.place: notes(result) for result in sweep.results}
     common = [note for note in said[first.place] if all(note in others for others in said.values())]
@@ -287,6 +285,9 @@ _LABELS = (
     Field("a", "A", lambda one: one.labels[0], left=True),
     Field("b", "B", lambda one: one.labels[1], left=True),
 )
+_A_MS = Field("a_ms", "A (ms per item)", lambda one: statistics.median(one.times_ms[0]), decimal)
+_B_MS = Field("b_ms", "B (ms per item)", lambda one: statistics.median(one.times_ms[1]), decimal)
+_RATIO = Field("ratio", "B's time over A's", lambda one: one.ratio.value, decimal)
 _VERDICT = Field("verdict", "B is", lambda one: one.verdict, left=True)
 
 
@@ -295,7 +296,7 @@ def table(sweep: ComparisonSweep) -> Table:
     shown = [
         *_LABELS,
         *(Field(name, name, _of_cell(name)) for name in ("num_cores", "batch_size", "scenario")),
-        Field("ratio", "B's time over A's", lambda one: one.ratio.value, decimal),
+        _RATIO,
         Field("low", "low", lambda one: one.ratio.low, decimal),
         Field("high", "high", lambda one: one.ratio.high, decimal),
         Field("level", "level", lambda one: one.ratio.level, share),
@@ -313,9 +314,7 @@ def _generation_table(comparison: GenerationComparison) -> Table:
     shown = [
         *_LABELS,
         Field("metric", "metric", lambda one: one.metric, left=True),
-        Field("a_ms", "A ms", lambda one: statistics.median(one.times_ms[0]), MS),
-        Field("b_ms", "B ms", lambda one: statistics.median(one.times_ms[1]), MS),
-        estimate("ratio", "B's time over A's", lambda one: one.ratio, form=decimal),
+        *(_A_MS, _B_MS, replace(_RATIO, ends=lambda one: one.ratio.ends)),
         _VERDICT,
         Field("pairs", "pairs", lambda one: len(one.log_ratios)),
     ]
@@ -434,9 +433,7 @@ def _failed(num_cores: int | None, batch_size: int | None, message: str) -> str:
 
 _OUTPUTS = {True: "match", False: "DIFFER", None: "not compared"}
 _SUMMARY = (
-    Field("", "A, ms per item", lambda one: statistics.median(one.times_ms[0]), digits=3),
-    Field("", "B, ms per item", lambda one: statistics.median(one.times_ms[1]), digits=3),
-    Field("", "B's time over A's", lambda one: one.ratio.value, digits=3),
+    *(_A_MS.aligned("A, ms per item"), _B_MS.aligned("B, ms per item"), _RATIO.aligned(_RATIO.label)),
     Field("", "Interval", lambda one: _interval(one)),
     _VERDICT,
     Field(

@@ -270,6 +270,8 @@ CELL = (
     SEQUENCE_LENGTH,
     *(_declared(option) for option in COLUMNS.values()),
 )
+#: How cells that generate tokens are told from each other, apart from the rate of requests.
+GENERATION_CELL = (ENGINE, NUM_CORES, BATCH_SIZE, PROMPT_TOKENS, NEW_TOKENS, DEPTH)
 
 # What was measured of a cell, out of rows with its summary.
 THROUGHPUT = estimate(

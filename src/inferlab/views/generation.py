@@ -32,13 +32,8 @@ from inferlab.records.generation import (
 from inferlab.units import count, decimal, duration, plural, scaled, share, size
 from inferlab.views import tables
 from inferlab.views.fields import (
-    BATCH_SIZE,
-    DEPTH,
-    ENGINE,
+    GENERATION_CELL,
     MS,
-    NEW_TOKENS,
-    NUM_CORES,
-    PROMPT_TOKENS,
     RATE,
     Field,
     estimate,
@@ -212,8 +207,6 @@ def _of_cell(field: Field) -> Field:
     return field.of(lambda row: row.cell)
 
 
-#: What tells cells apart.
-CELL_FIELDS = (ENGINE, NUM_CORES, BATCH_SIZE, PROMPT_TOKENS, NEW_TOKENS, DEPTH)
 TTFT = _of_summary("ttft_ms", "TTFT ms", title="Time to first token", unit="ms")
 PREFILL = _of_summary(
     "prefill_tokens_per_s",
@@ -242,14 +235,14 @@ _OUTCOME = (
 )
 #: What tells cells apart, and what was measured.
 FIELDS: tuple[Field, ...] = (
-    *map(_of_cell, CELL_FIELDS),
+    *map(_of_cell, GENERATION_CELL),
     *(TTFT, half_width_of(TTFT), PREFILL, TPOT, half_width_of(TPOT), DECODE, END_TO_END),
     Field("kv_bytes_per_token", "KV/token", lambda row: _first_cache(row, "engine_bytes"), size),
     Field("decoded_memory_bytes", "memory", lambda row: most(row, "decoded_memory_bytes"), size),
     *_OUTCOME,
 )
 #: The same where requests arrive by themselves.
-SERVER_FIELDS = (*map(_of_cell, (*CELL_FIELDS, RATE)), *LOAD_FIELDS, OUTPUT, *_OUTCOME)
+SERVER_FIELDS = (*map(_of_cell, (*GENERATION_CELL, RATE)), *LOAD_FIELDS, OUTPUT, *_OUTCOME)
 _TOP1 = Field("top1", "agreement", lambda row: row.agreement and row.agreement.top1)
 _CHECK = Field("agreement", "check", lambda row: row.agreement and row.agreement.status)
 
@@ -446,7 +439,7 @@ def notes(shown: Sequence[Row]) -> list[tables.Note]:
 
 def short_labels(cells: Sequence[GenerationCell]) -> list[str]:
     """What tells each cell from the others."""
-    told = [field for field in CELL_FIELDS if len({field.get(cell) for cell in cells}) > 1]
+    told = [field for field in GENERATION_CELL if len({field.get(cell) for cell in cells}) > 1]
     return [", ".join(field.words(field.get(cell)) for field in told) for cell in cells]
 
 

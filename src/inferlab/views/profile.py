@@ -239,7 +239,7 @@ def _names() -> list[Field]:
 
 def _flops(found: FlopsProfile, shown: int) -> list[Block]:
     """What the architecture says; layer by layer where nothing was measured."""
-    kinds = ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in found.by_dtype.items())
+    kinds = work_by_type(found)
     told: list[Block] = [
         Pair(
             f"FLOPS profile (theoretical, batch size {found.batch_size})",
@@ -264,6 +264,11 @@ def _flops(found: FlopsProfile, shown: int) -> list[Block]:
         ]
         told.append(Table(fields, heavy))
     return told
+
+
+def work_by_type(found: FlopsProfile) -> str:
+    """The work in each type of data."""
+    return ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in found.by_dtype.items())
 
 
 def _loss(found: LossProfile, shown: int) -> list[Block]:

@@ -11,7 +11,17 @@ from inferlab.records import Cell, Estimate, Event, Finding, Machine, Model, Out
 from inferlab.records.generation import Agreement, GenerationCell, GenerationOutcome
 from inferlab.records.profile import Gain
 from inferlab.units import count, decimal, duration, plural, scaled, share, size
-from inferlab.views.fields import CELL, QUIETER, between, half_width, useful, would_settle
+from inferlab.views.fields import (
+    CELL,
+    GENERATION_CELL,
+    PROMPT_TOKENS,
+    QUIETER,
+    RATE,
+    between,
+    half_width,
+    useful,
+    would_settle,
+)
 
 SCENARIO_NAMES = {
     "sync": "singlestream",
@@ -311,17 +321,14 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def generation_label(cell: GenerationCell) -> str:
     """How a cell of a generation is told from others."""
-    return (
-        f"{cell.engine}, {plural(cell.num_cores, 'core')}, batch {cell.batch_size}, "
-        f"{_prompt_label(cell)}, {cell.new_tokens} new, depth {cell.depth}"
-        f"{'' if cell.rate is None else f', {cell.rate:g} requests/s'}"
-    )
-
-
-def _prompt_label(cell: GenerationCell) -> str:
+    words = {
+        field: field.words(value) for field in (*GENERATION_CELL, RATE) if (value := field.get(cell)) is not None
+    }
     if cell.audio_s is not None:
-        return f"{cell.audio_s:.3g} s of sound"
-    return f"prompt {'up to ' if cell.prompts_digest else ''}{cell.prompt_tokens}"
+        words[PROMPT_TOKENS] = f"{cell.audio_s:.3g} s of sound"
+    elif cell.prompts_digest:
+        words[PROMPT_TOKENS] = f"prompt up to {cell.prompt_tokens}"
+    return ", ".join(words.values())
 
 
 def _far_off(data: Mapping[str, Any]) -> str:

@@ -355,12 +355,11 @@ def _loss(loss: LossProfile | None, profile: Profile, drawn: parts.Charts) -> li
 def _flops(flops: FlopsProfile | None, profile: Profile, drawn: parts.Charts) -> list[Element | None]:
     if flops is None:
         return []
-    kinds = ", ".join(f"{scaled(work.flops, 'FLOP')} in {name}" for name, work in flops.by_dtype.items())
     intensity = "unknown" if flops.intensity is None else f"{flops.intensity:.3g}"
     made: list[Element | None] = [
         parts.caption("In theory, from the architecture alone; a multiply-add counts as two."),
         parts.tiles(
-            parts.tile("FLOPs", scaled(flops.flops, "FLOP"), kinds),
+            parts.tile("FLOPs", scaled(flops.flops, "FLOP"), words.work_by_type(flops)),
             parts.tile("Multiply-adds", scaled(flops.macs, "MAC")),
             parts.tile("Parameters", scaled(flops.params), size(flops.weight_bytes)),
             parts.tile("Activations", size(flops.activation_bytes), "read and written"),
