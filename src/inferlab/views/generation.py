@@ -439,7 +439,7 @@ def notes(shown: Sequence[Row]) -> list[tables.Note]:
 
 def short_labels(cells: Sequence[GenerationCell]) -> list[str]:
     """What tells each cell from the others."""
-    told = [field for field in GENERATION_CELL if len({field.get(cell) for cell in cells}) > 1]
+    told = [field for field in (*GENERATION_CELL, RATE) if len({field.get(cell) for cell in cells}) > 1]
     return [", ".join(field.words(field.get(cell)) for field in told) for cell in cells]
 
 
