@@ -33,7 +33,6 @@ from inferlab.views.text import (
     machine_line,
     model_line,
     output_check,
-    sentence,
     shapes,
     what_is_done,
     what_is_done_by,
@@ -491,7 +490,7 @@ def wrong(profile: Profile) -> str:
 def notes(profile: Profile) -> list[str]:
     """All that qualifies the numbers: findings, what could not be made, that it was cut off."""
     performance = profile.performance
-    found = [sentence(finding(one)) for one in _findings(profile) if one.code != "output-mismatch"]
+    found = [capitalized(finding(one)) for one in _findings(profile) if one.code != "output-mismatch"]
     if performance and performance.output_check.status == "unchecked":
         found.append(f"The outputs were not checked: {performance.output_check.detail or 'no reason is known'}.")
     found += profile.problems

@@ -405,11 +405,6 @@ def finding(warning: Finding) -> str:
         return f"this version has no text for {warning.code}{f': {data}' if data else ''}."
 
 
-def sentence(text: str) -> str:
-    """A text that begins with a capital letter."""
-    return text[:1].upper() + text[1:]
-
-
 def cell_label(cell: Cell) -> str:
     """A cell in a few words."""
     unsaid = {"instances": cell.instances == 1, "num_streams": cell.scenario == "sync"}

@@ -27,7 +27,7 @@ from inferlab.views.reports import page as parts
 from inferlab.views.reports.page import Element
 from inferlab.views.results import short_name
 from inferlab.views.tables import Table
-from inferlab.views.text import cell_label, finding, machine_line, output_check, sentence, shapes
+from inferlab.views.text import cell_label, finding, machine_line, output_check, shapes
 
 # Dots of all cells together, and of one at least: a page of many cells must open too.
 _MOST_DOTS = 60_000

@@ -34,7 +34,7 @@ from inferlab.views.reports.benchmark import (
 from inferlab.views.reports.page import Element
 from inferlab.views.results import short_name
 from inferlab.views.tables import Table
-from inferlab.views.text import generation_label, sentence
+from inferlab.views.text import generation_label
 
 # More figures than these in one chart would make a page that opens slowly.
 _MOST_FIGURES = 48
