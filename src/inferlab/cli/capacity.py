@@ -66,6 +66,8 @@ def show_capacity(capacity: Capacity | GenerationCapacity, strict: bool, work: W
     """Show the highest rate that was found; returns the exit code."""
     work.show(capacity)
     check = capacity.check if isinstance(capacity, Capacity) else capacity.agreement
+    if capacity.interrupted and not isinstance(capacity, Capacity):
+        work.say_resume(capacity.id)
     code = 130 if capacity.interrupted else strict_code([check]) if strict else 0
     if isinstance(capacity, Capacity) and code == 0:
         work.log.say(f"Next: {_suggestion(capacity)}")

@@ -468,6 +468,11 @@ class Work:
             with saving_store(self._store_url, self.log) as store:
                 yield Lab(store, labels=entry_labels(self._labels))
 
+    def say_resume(self, entry_id: str) -> None:
+        """Say how to go on with a generation, or what is made of some, that was cut off."""
+        if entry_id:
+            self.log.say(f"Next: inferlab generate --resume {entry_id}")
+
     def show(self, record: Result, blocks: Iterable[Block] | None = None) -> None:
         """Print a result, and write it to the file that was named."""
         from inferlab.views import results

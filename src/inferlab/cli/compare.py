@@ -96,6 +96,8 @@ def command(
             work.need_engines(engine for plan in plans for engine in plan.engines)
             compared = lab.compare(*plans, values["time"], values["margin"], work.log, fresh=values["fresh"])
         work.show(compared)
+        if compared.interrupted and not isinstance(compared, Comparison | ComparisonSweep):
+            work.say_resume(compared.id)
         if layers and not compared.interrupted:
             from inferlab.views.reports.profile import diff_blocks
 

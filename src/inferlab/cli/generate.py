@@ -25,6 +25,7 @@ from inferlab.options.generation import GENERATION, make_generation_plan
 from inferlab.options.plan import LABELS
 
 if TYPE_CHECKING:
+    from inferlab.lab.generation import MadeOfGenerations
     from inferlab.records.generation import GenerationPlan, GenerationSweep
 
 _HELP = """Measure how fast MODEL generates tokens.
@@ -41,7 +42,10 @@ Prompts are random token ids; tokens are chosen greedily, and checked against FP
 MODEL is a GGUF file or an https:// URL of one, a Hugging Face folder of a language model or an encoder–decoder,
 ONNX with past and present (a file or a folder), a folder of ONNX Runtime GenAI or of OpenVINO GenAI, or a built-in
 demo:llama, demo:llama_tiny, demo:bart or demo:bart_tiny."""
-_RESUME = "Resume an interrupted generation: the newest, or the one with this id."
+_RESUME = (
+    "Resume an interrupted generation: the newest, or the one with this id; also a comparison, capacity or "
+    "recommendation of such a model, by its id."
+)
 
 
 @click.command("generate", cls=Command, help=_HELP)
@@ -65,8 +69,26 @@ def command(model: str | None, dry_run: bool, resume: str | None, strict: bool, 
     with work.lab() as lab:
         if searches and not resumes:
             return show_capacity(lab.generation_capacity(plan, values["attainment"], work.log), strict, work)
+        if resume and lab.is_made_of_generations(resume):
+            return show_made(lab.resume_generation_result(resume, work.log), strict, work)
         sweep = lab.resume_generation(resume or None, work.log) if resumes else lab.generate(plan, work.log)
     return show_generation(sweep, strict, work)
+
+
+def show_made(result: MadeOfGenerations, strict: bool, work: Work) -> int:
+    """Show a comparison, a capacity or a recommendation, and say where it is saved; returns the exit code."""
+    from inferlab.records.capacity import GenerationCapacity
+    from inferlab.records.recommendation import GenerationRecommendation
+
+    work.show(result)
+    work.say_saved(result.id)
+    if result.interrupted:
+        work.say_resume(result.id)
+        return 130
+    if not strict or isinstance(result, GenerationRecommendation):
+        return work.exit_code(0)
+    agreements = [result.agreement] if isinstance(result, GenerationCapacity) else result.agreements
+    return work.exit_code(strict_code(agreements))
 
 
 def show_generation(sweep: GenerationSweep, strict: bool, work: Work) -> int:
@@ -78,8 +100,8 @@ def show_generation(sweep: GenerationSweep, strict: bool, work: Work) -> int:
     if strict and not code:
         code = strict_code([worst_agreement([run for outcome in sweep.outcomes for run in outcome.runs])])
     work.say_saved(sweep.id)
-    if code == 130 and sweep.id:
-        work.log.say(f"Next: inferlab generate --resume {sweep.id}")
+    if code == 130:
+        work.say_resume(sweep.id)
     return work.exit_code(code)
 
 

@@ -51,6 +51,8 @@ def command(model: str, slo: str | None, work: Work, **values: Any) -> int:
 
 def _show(result: _Result, work: Work) -> int:
     work.show(result)
+    if result.interrupted and not isinstance(result, Recommendation | FleetRecommendation):
+        work.say_resume(result.id)
     return 130 if result.interrupted else work.exit_code(0 if _measured(result) else 3)
 
 

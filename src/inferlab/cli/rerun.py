@@ -14,7 +14,6 @@ from inferlab.cli.command import (
     quiet_option,
     show_blocks,
     store_option,
-    strict_code,
     strict_option,
     yes_option,
 )
@@ -59,6 +58,7 @@ def command(
     the two are not interleaved, so that comparison is less sure. Exit codes are those of inferlab benchmark.
     """
     from inferlab.cli.benchmark import show
+    from inferlab.cli.generate import show_made
     from inferlab.lab import Lab
     from inferlab.lab.bundles import open_bundle, with_releases
     from inferlab.views.results import view_of
@@ -84,7 +84,7 @@ def command(
             if isinstance(before, Document) and before.kind == GENERATION:
                 return _generation(before, lab, work, strict)
             if isinstance(before, Document) and before.kind.startswith(GENERATION):
-                return _made_of_generations(before, lab, work, strict)
+                return show_made(lab.rerun_generation_result(before.id, work.log), strict, work)
             benchmark = lab.rerun(before.id, work.log, live=work.log.live)
     code = show(benchmark, work, strict)
     if isinstance(before, Stored) and _cells(before.benchmark) != _cells(benchmark):
@@ -110,23 +110,6 @@ def _generation(before: Document, lab: Lab, work: Work, strict: bool) -> int:
     }:
         work.log.say(f"Not all conditions are those of {before.id}: the cores differ here.")
     return code
-
-
-def _made_of_generations(before: Document, lab: Lab, work: Work, strict: bool) -> int:
-    """A comparison, capacity or recommendation of generation."""
-    from inferlab.records.capacity import GenerationCapacity
-    from inferlab.records.comparison import GenerationComparison
-
-    result = lab.rerun_generation_result(before.id, work.log)
-    work.show(result)
-    work.say_saved(result.id)
-    if result.interrupted:
-        return 130
-    if not strict or not isinstance(result, GenerationCapacity | GenerationComparison):
-        return work.exit_code(0)
-    return work.exit_code(
-        strict_code(result.agreements if isinstance(result, GenerationComparison) else [result.agreement])
-    )
 
 
 def _cells(benchmark: Benchmark) -> set[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from inferlab import machine
 from inferlab.engines import registry
@@ -43,12 +43,15 @@ from inferlab.records.generation import (
     TokenLimit,
 )
 from inferlab.records.recommendation import GenerationRecommendation, Rejection
-from inferlab.store import Saver
 
 if TYPE_CHECKING:
     from inferlab.lab.lab import Lab
 
 
+R = TypeVar("R")
+#: Saves a result as it is now, always as the same entry; gives it with the id of that.
+Save = Callable[[R], R]
+MadeOfGenerations = GenerationComparison | GenerationCapacity | GenerationRecommendation
 # A search spends this share of its time on the grid, and what is left on the best two where they are close.
 _GRID_SHARE = 0.6
 _LEAST_CELL_S = 0.5
@@ -92,7 +95,11 @@ def plan_generation(
 
 def resumed(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
     """A saved sweep that can go on: its model and prompts are as they were, and this machine has its cells."""
-    now = plan_generation(saved.plan, listener)
+    return _going_on(plan_generation(saved.plan, listener), saved)
+
+
+def _going_on(now: PlannedGeneration, saved: GenerationSweep) -> PlannedGeneration:
+    """What was planned now, with the outcomes that are saved; refused where it is not the same any more."""
     if now.sweep.model.digest != saved.model.digest:
         raise BadInput(f"The model {saved.model.source} has changed since it was measured. Measure it again.")
     if (now.sweep.prompts and now.sweep.prompts.digest) != (saved.prompts and saved.prompts.digest):
@@ -102,8 +109,11 @@ def resumed(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
     return replace(now, sweep=saved)
 
 
-def run_generation(planned: PlannedGeneration, saver: Saver, listener: Listener) -> GenerationSweep:
-    """Measure what is not done or failed yet, in random order; Ctrl-C leaves the rest pending."""
+def run_generation(planned: PlannedGeneration, save: Save[GenerationSweep], listener: Listener) -> GenerationSweep:
+    """Measure what is not done or failed yet, in random order; Ctrl-C leaves the rest pending.
+
+    It is given to `save` before the first run and whenever one is complete.
+    """
     sweep = planned.sweep
     outcomes = {outcome.cell.id: outcome for outcome in sweep.outcomes}
     unfinished = [outcome.cell for outcome in sweep.outcomes if outcome.status in ("pending", "cancelled")]
@@ -111,9 +121,7 @@ def run_generation(planned: PlannedGeneration, saver: Saver, listener: Listener)
     done = len(outcomes) - len(waiting)
 
     def saved() -> GenerationSweep:
-        record = replace(sweep, outcomes=tuple(outcomes.values()))
-        saver.record(record, sweep.model.source)
-        return replace(record, id=saver.id)
+        return save(replace(sweep, outcomes=tuple(outcomes.values())))
 
     saved()
     several = len(outcomes) > 1
@@ -152,8 +160,12 @@ def compare_plans(
     listener: Listener,
     labels: tuple[str, str] | None = None,
     fresh: bool = False,
+    entry_id: str = "",
 ) -> GenerationComparison:
-    """Compare plan B with plan A, each of one cell, generating interleaved behind the same prompts."""
+    """Compare plan B with plan A, each of one cell, generating interleaved behind the same prompts.
+
+    `entry_id` is that of one which was cut off and goes on.
+    """
     COMPARISON["margin"].validate(margin)
     ONLY_GENERATION["metric"].validate(metric)
     GENERATION["time"].validate(time_s)
@@ -163,17 +175,45 @@ def compare_plans(
     jobs = [only_generation_job(plan_generation(plan, listener), plan) for plan in plans]
     spreads = lab.expected_spreads("generation-comparison")
     job = GenerationComparisonJob(jobs[0], jobs[1], labels, time_s, margin, None, spreads, fresh)
-    found = compare_generations(job, metric, listener)
-    whole = (with_absolute_paths(plans[0]), with_absolute_paths(plans[1]))
-    found = replace(found, plans=whole, time_s=time_s, fresh=fresh)
+    before = _cut_off(lab, entry_id, GenerationComparison)
+    if before is not None:
+        if not before.interrupted:
+            return before
+        _refuse_other_cells(before.id, before.arms, [each.cell for each in jobs])
     about = "" if plans[0].model in labels else f"{plans[0].model}: "
-    return lab.save(found, f"{about}{labels[0]} / {labels[1]}", listener)
+    save = lab.saving(f"{about}{labels[0]} / {labels[1]}", listener, entry_id)
+    whole = (with_absolute_paths(plans[0]), with_absolute_paths(plans[1]))
+
+    def saved(found: GenerationComparison) -> GenerationComparison:
+        return save(replace(found, plans=whole, time_s=time_s, fresh=fresh))
+
+    return saved(compare_generations(job, metric, listener, before if before and before.pairs else None, saved))
 
 
-def rerun(
-    lab: Lab, saved: GenerationComparison | GenerationCapacity | GenerationRecommendation, listener: Listener
-) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:
-    """Measure what was compared or searched once more, under the same conditions, as a new entry."""
+def _cut_off(lab: Lab, entry_id: str, kind: type[R]) -> R | None:
+    """What is saved of a result that goes on; None where a new one begins."""
+    if not entry_id:
+        return None
+    saved = lab.saved_generation_result(entry_id)
+    if not isinstance(saved, kind):
+        raise BadInput(f"{entry_id} is of another kind. List what is saved with: inferlab history")
+    return saved
+
+
+def _refuse_other_cells(name: str, before: Sequence[GenerationCell], now: Sequence[GenerationCell]) -> None:
+    """Refuse to go on with what was begun under other conditions."""
+    if [cell.id for cell in before] != [cell.id for cell in now]:
+        raise BadInput(
+            f"{name} was begun on a machine with other cores, or its model or prompts changed since. "
+            f"Measure it again: inferlab rerun {name}"
+        )
+
+
+def rerun(lab: Lab, saved: MadeOfGenerations, listener: Listener, entry_id: str = "") -> MadeOfGenerations:
+    """Measure what was compared or searched once more, under the same conditions, as a new entry.
+
+    With the id of its own entry, it goes on where it was cut off.
+    """
     plans = saved.plans if isinstance(saved, GenerationComparison) else saved.plan and (saved.plan,)
     if not plans:
         raise BadInput(
@@ -186,11 +226,11 @@ def rerun(
     if isinstance(saved, GenerationComparison):
         a, b = plans[0], plans[-1]
         return lab.compare_generations(
-            a, b, saved.metric, saved.time_s, saved.margin, listener, saved.labels, saved.fresh
+            a, b, saved.metric, saved.time_s, saved.margin, listener, saved.labels, saved.fresh, entry_id
         )
     if isinstance(saved, GenerationCapacity):
-        return lab.generation_capacity(plans[0], saved.wanted_attainment, listener)
-    return lab.recommend_generation(plans[0], saved.time_s, listener)
+        return lab.generation_capacity(plans[0], saved.wanted_attainment, listener, entry_id)
+    return lab.recommend_generation(plans[0], saved.time_s, listener, entry_id)
 
 
 def only_generation_job(planned: PlannedGeneration, plan: GenerationPlan) -> GenerationJob:
@@ -201,52 +241,96 @@ def only_generation_job(planned: PlannedGeneration, plan: GenerationPlan) -> Gen
     return make_generation_job(plan, planned.sweep.model, outcomes[0].cell, planned.prompts)
 
 
-def search_capacity(lab: Lab, plan: GenerationPlan, attainment: float, listener: Listener) -> GenerationCapacity:
-    """Find the highest rate of requests of which enough meet the plan's objective, in a plan of one cell."""
+def search_capacity(
+    lab: Lab, plan: GenerationPlan, attainment: float, listener: Listener, entry_id: str = ""
+) -> GenerationCapacity:
+    """Find the highest rate of requests of which enough meet the plan's objective, in a plan of one cell.
+
+    `entry_id` is that of a search which was cut off and goes on.
+    """
     if not plan.slo:
         raise BadInput('The highest rate is that which meets an objective: give --slo "ttft<500ms,tpot<50ms".')
     GENERATION["attainment"].validate(attainment)
     # Which rate, the search says; one makes it a cell whose requests arrive by themselves.
     planned = plan_generation(replace(plan, scenario="server", rates=(1.0,)), listener)
     job = only_generation_job(planned, plan)
-    found = find_generation_capacity(job, plan.slo, attainment, planned.sweep.prompts, listener)
-    found = replace(found, plan=with_absolute_paths(plan))
-    return lab.save(found, f"{plan.model} {','.join(limit.text for limit in plan.slo)}", listener)
+    before = _cut_off(lab, entry_id, GenerationCapacity)
+    if before is not None:
+        if not before.interrupted:
+            return before
+        _refuse_other_cells(before.id, [before.cell], [replace(job.cell, rate=None)])
+    save = lab.saving(f"{plan.model} {','.join(limit.text for limit in plan.slo)}", listener, entry_id)
+
+    def saved(found: GenerationCapacity) -> GenerationCapacity:
+        return save(replace(found, plan=with_absolute_paths(plan)))
+
+    begun = before if before and before.progress else None
+    prompts = planned.sweep.prompts
+    return saved(find_generation_capacity(job, plan.slo, attainment, prompts, listener, begun, saved))
 
 
 def recommend_generation(
-    lab: Lab, plan: GenerationPlan, time_s: float, listener: Listener
+    lab: Lab, plan: GenerationPlan, time_s: float, listener: Listener, entry_id: str = ""
 ) -> GenerationRecommendation:
     """Measure engines, cores and batch sizes, and take what generates most tokens per second within the limits.
 
-    What the plan names limits the search. The grid is saved as a generation of its own, cell by cell.
+    What the plan names limits the search. The grid is saved as a generation of its own, cell by cell. `entry_id`
+    is that of a search which was cut off and goes on.
     """
     GENERATION["time"].validate(time_s)
-    began, wanted = time.monotonic(), with_absolute_paths(plan)
+    before = _cut_off(lab, entry_id, GenerationRecommendation)
+    if before is not None and not before.interrupted:
+        return before
+    began, wanted = time.monotonic() - (before.seconds if before else 0.0), with_absolute_paths(plan)
     slo, plan = plan.slo, replace(plan, slo=())
     planned = _grid(plan, time_s, listener)
-    sweep = run_generation(planned, lab.new_saver(listener), listener)
-    interrupted = any(outcome.status in ("pending", "cancelled") for outcome in sweep.outcomes)
-    found = choose(sweep, slo)
-    final: GenerationComparison | None = None
-    left_s = time_s - (time.monotonic() - began)
-    if not interrupted and found.rival is not None and found.rival_ratio < _CLOSE and left_s >= _LEAST_FINAL_S:
-        final = _final(lab, planned, found.chosen, found.rival, left_s, listener)
+    grid_id, final = "", before.final if before else None
+    if before is not None:
+        planned = _going_on(planned, before.sweep)
+        grid_id = before.sweep.id if lab.store.has(before.sweep.id) else ""
+    save = lab.saving(plan.model, listener, entry_id)
+    save_grid = lab.saving(planned.sweep.model.source, listener, grid_id)
+
+    def found(
+        sweep: GenerationSweep, final: GenerationComparison | None, complete: bool
+    ) -> GenerationRecommendation:
+        choice = choose(sweep, slo)
         if final is not None and final.verdict == "faster":
-            found = found.swapped()
-    record = GenerationRecommendation(
-        sweep.model,
-        slo,
-        sweep,
-        found.chosen.id if found.chosen else "",
-        found.rejections,
-        final,
-        time.monotonic() - began,
-        interrupted,
-        wanted,
-        time_s,
-    )
-    return lab.save(record, plan.model, listener)
+            choice = choice.swapped()
+        return GenerationRecommendation(
+            sweep.model,
+            slo,
+            sweep,
+            choice.chosen.id if choice.chosen else "",
+            choice.rejections,
+            final,
+            time.monotonic() - began,
+            not complete,
+            wanted,
+            time_s,
+        )
+
+    def save_both(sweep: GenerationSweep) -> GenerationSweep:
+        sweep = save_grid(sweep)
+        save(found(sweep, final, complete=False))
+        return sweep
+
+    sweep = run_generation(planned, save_both, listener)
+    complete = all(outcome.status in ("done", "failed") for outcome in sweep.outcomes)
+    choice, spent_s = choose(sweep, slo), final.seconds if final else 0.0
+    final_s = time_s - (time.monotonic() - began) + spent_s
+    if complete and choice.rival is not None and choice.rival_ratio < _CLOSE and final_s >= _LEAST_FINAL_S:
+        final = _final(
+            lab,
+            planned,
+            choice,
+            final_s,
+            listener,
+            final if final and final.pairs else None,
+            lambda compared: save(found(sweep, compared, complete=False)),
+        )
+        complete = final is None or not final.interrupted
+    return save(found(sweep, final, complete))
 
 
 def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGeneration:
@@ -288,20 +372,21 @@ def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGen
 def _final(
     lab: Lab,
     planned: PlannedGeneration,
-    chosen: GenerationCell | None,
-    rival: GenerationCell,
+    choice: Choice,
     time_s: float,
     listener: Listener,
+    before: GenerationComparison | None,
+    save: Callable[[GenerationComparison], object],
 ) -> GenerationComparison | None:
-    """The best two in pairs; None where an engine failed in it."""
-    assert chosen is not None, "there is a rival only where something is recommended"
-    sweep: GenerationSweep = planned.sweep
-    jobs = [make_generation_job(sweep.plan, sweep.model, cell, planned.prompts) for cell in (chosen, rival)]
-    labels = tuple(f"{one.engine}, {one.num_cores} cores, batch {one.batch_size}" for one in (chosen, rival))
+    """The best two in pairs, which may have begun before; None where an engine failed in it."""
+    assert choice.chosen is not None and choice.rival is not None, "two are compared"
+    sweep, cells = planned.sweep, (choice.chosen, choice.rival)
+    jobs = [make_generation_job(sweep.plan, sweep.model, cell, planned.prompts) for cell in cells]
+    labels = tuple(f"{one.engine}, {one.num_cores} cores, batch {one.batch_size}" for one in cells)
     try:
         spreads = lab.expected_spreads("generation-comparison")
         job = GenerationComparisonJob(jobs[0], jobs[1], (labels[0], labels[1]), time_s, 0.01, spreads=spreads)
-        return compare_generations(job, "output", listener)
+        return compare_generations(job, "output", listener, before, save)
     except EngineFailed:
         return None
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
     from collections.abc import Callable, Mapping, Sequence
 
     from inferlab.lab.bisection import BisectionRequest
+    from inferlab.lab.generation import MadeOfGenerations, PlannedGeneration
     from inferlab.measure.unpaired import SavedResult
     from inferlab.model.inputs import Data
     from inferlab.profiling.diff import LayerDiff
@@ -44,6 +45,7 @@ R = TypeVar(
     "R",
     "Capacity",
     "Recommendation | FleetRecommendation",
+    "GenerationSweep",
     "GenerationComparison",
     "GenerationCapacity",
     "GenerationRecommendation",
@@ -135,11 +137,18 @@ class Lab(Lookup):
         """What saves one result, of its own or of an entry that goes on."""
         return Saver(self._store, listener, entry_id, self._project_id, self._labels)
 
-    def save(self, record: R, title: str, listener: Listener) -> R:
-        """Save what was found as an entry, where there is a store; gives it with the id of that."""
-        saver = self.new_saver(listener)
-        saver.record(record, title)
-        return replace(record, id=saver.id)
+    def saving(self, title: str, listener: Listener, entry_id: str = "") -> Callable[[R], R]:
+        """Saves a result, where there is a store; gives it with the id of its entry.
+
+        Called again, it is the same entry that has grown. `entry_id` is that of one which goes on.
+        """
+        saver = self.new_saver(listener, entry_id)
+
+        def save(record: R) -> R:
+            saver.record(record, title)
+            return replace(record, id=saver.id)
+
+        return save
 
     def compare(
         self,
@@ -257,7 +266,7 @@ class Lab(Lookup):
             job = self._only_job(plan, listener)
             tell_inputs(plan, job, listener)
             capacity = self.executor_for(plan).capacity(replace(job, live=live), objective, listener)
-        return self.save(capacity, f"{plan.model} {objective.text}", listener)
+        return self.saving(f"{plan.model} {objective.text}", listener)(capacity)
 
     def _only_job(self, plan: Plan, listener: Listener) -> Job:
         validate_plan(plan)
@@ -279,7 +288,7 @@ class Lab(Lookup):
             model = read_model(plan.model, listener, plan.engines)
             search = Search(plan, model, objective, time_s, self.machine_spreads())
             found = self.executor_for(plan).recommend(search, listener)
-        return self.save(found, plan.model, listener)
+        return self.saving(plan.model, listener)(found)
 
     def profile(self, plan: Plan, wanted: ProfileOptions | None = None, listener: Listener = ignore) -> Profile:
         """Where the time of a model goes, and what pruning would gain and cost, in a plan of one cell.
@@ -315,10 +324,17 @@ class Lab(Lookup):
 
         A cell's failure is its outcome; Ctrl-C keeps what was measured.
         """
-        from inferlab.lab.generation import plan_generation, run_generation
+        from inferlab.lab.generation import plan_generation
 
         with time_limit(plan.patience_s):
-            return run_generation(plan_generation(plan, listener), self.new_saver(listener), listener)
+            return self._run_generation(plan_generation(plan, listener), listener)
+
+    def _run_generation(
+        self, planned: PlannedGeneration, listener: Listener, entry_id: str = ""
+    ) -> GenerationSweep:
+        from inferlab.lab.generation import run_generation
+
+        return run_generation(planned, self.saving(planned.sweep.model.source, listener, entry_id), listener)
 
     def planned_generation(self, plan: GenerationPlan, listener: Listener = ignore) -> GenerationSweep:
         """The model and the cells that a plan would measure."""
@@ -328,15 +344,15 @@ class Lab(Lookup):
 
     def resume_generation(self, entry_id: str | None = None, listener: Listener = ignore) -> GenerationSweep:
         """Go on with a generation that was cut off, by default the newest; what is done is not measured again."""
-        from inferlab.lab.generation import resumed, run_generation
+        from inferlab.lab.generation import resumed
 
         saved = self.saved_generation(entry_id)
         with time_limit(saved.plan.patience_s):
-            return run_generation(resumed(saved, listener), self.new_saver(listener, saved.id), listener)
+            return self._run_generation(resumed(saved, listener), listener, saved.id)
 
     def rerun_generation(self, entry_id: str, listener: Listener = ignore) -> GenerationSweep:
         """Measure a saved generation again under the same conditions, as a new entry."""
-        from inferlab.lab.generation import plan_generation, run_generation
+        from inferlab.lab.generation import plan_generation
 
         saved = self.saved_generation(entry_id)
         with time_limit(saved.plan.patience_s):
@@ -346,7 +362,7 @@ class Lab(Lookup):
                     f"The model {saved.model.source} has changed since {saved.id} was measured. Measure it as it "
                     f"is now: inferlab generate {saved.model.source}"
                 )
-            return run_generation(planned, self.new_saver(listener), listener)
+            return self._run_generation(planned, listener)
 
     def compare_generations(
         self,
@@ -358,38 +374,54 @@ class Lab(Lookup):
         listener: Listener = ignore,
         labels: tuple[str, str] | None = None,
         fresh: bool = False,
+        entry_id: str = "",
     ) -> GenerationComparison:
-        """Compare how plan B generates with plan A, each of one cell, behind the same prompts, interleaved."""
+        """Compare how plan B generates with plan A, each of one cell, behind the same prompts, interleaved.
+
+        Every pair is saved when it is complete. `entry_id`, here and below, is that of what was cut off and goes
+        on: what it has is not measured again.
+        """
         from inferlab.lab.generation import compare_plans
 
         with time_limit(a.patience_s):
-            return compare_plans(self, (a, b), metric, time_s, margin, listener, labels, fresh)
+            return compare_plans(self, (a, b), metric, time_s, margin, listener, labels, fresh, entry_id)
 
     def generation_capacity(
-        self, plan: GenerationPlan, attainment: float = 0.9, listener: Listener = ignore
+        self, plan: GenerationPlan, attainment: float = 0.9, listener: Listener = ignore, entry_id: str = ""
     ) -> GenerationCapacity:
-        """Find the highest rate of requests of which this share meets the plan's objective; one cell."""
+        """Find the highest rate of requests of which this share meets the plan's objective; one cell.
+
+        Every process is saved when it is complete.
+        """
         from inferlab.lab.generation import search_capacity
 
         with time_limit(plan.patience_s):
-            return search_capacity(self, plan, attainment, listener)
+            return search_capacity(self, plan, attainment, listener, entry_id)
 
     def recommend_generation(
-        self, plan: GenerationPlan, time_s: float = 120.0, listener: Listener = ignore
+        self, plan: GenerationPlan, time_s: float = 120.0, listener: Listener = ignore, entry_id: str = ""
     ) -> GenerationRecommendation:
-        """Find the engine, cores and batch size that generate most tokens per second within the plan's limits."""
+        """Find the engine, cores and batch size that generate most tokens per second within the plan's limits.
+
+        Every run of a configuration, and every pair of the best two, is saved when it is complete.
+        """
         from inferlab.lab.generation import recommend_generation
 
         with time_limit(plan.patience_s):
-            return recommend_generation(self, plan, time_s, listener)
+            return recommend_generation(self, plan, time_s, listener, entry_id)
 
-    def rerun_generation_result(
-        self, entry_id: str, listener: Listener = ignore
-    ) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:
+    def rerun_generation_result(self, entry_id: str, listener: Listener = ignore) -> MadeOfGenerations:
         """Measure a saved comparison, capacity or recommendation of generation again, as a new entry."""
         from inferlab.lab.generation import rerun
 
         return rerun(self, self.saved_generation_result(entry_id), listener)
+
+    def resume_generation_result(self, entry_id: str, listener: Listener = ignore) -> MadeOfGenerations:
+        """Go on with a comparison, capacity or recommendation of generation that was cut off."""
+        from inferlab.lab.generation import rerun
+
+        saved = self.saved_generation_result(entry_id)
+        return rerun(self, saved, listener, saved.id)
 
     def optimize(
         self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, goal: Goal | None = None

@@ -170,6 +170,12 @@ class Lookup:
                     return sweep
         raise BadInput(f"No generation is unfinished in the store {self.store.name}. See: inferlab history")
 
+    def is_made_of_generations(self, entry_id: str) -> bool:
+        """Whether an entry is a comparison, capacity or recommendation of generation."""
+        from inferlab.store.formats import MADE_OF_GENERATIONS
+
+        return self.store.headings([entry_id])[0].kind in MADE_OF_GENERATIONS
+
     def saved_generation_result(
         self, entry_id: str
     ) -> GenerationComparison | GenerationCapacity | GenerationRecommendation:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferlab.engines import registry
 from inferlab.errors import BadInput, EngineDied, EngineFailed, EngineHung, EngineRefused, InferlabError
@@ -32,6 +33,9 @@ from inferlab.model.onnx_file import rewrite
 from inferlab.records import Cell, Event, Failure, Listener, Run, ignore
 from inferlab.units import one_line, shortened
 from inferlab.worker import Launch
+
+if TYPE_CHECKING:
+    from inferlab.records.generation import GenerationRun
 
 _thread = threading.local()
 _LONGEST_LABEL = 200
@@ -130,7 +134,9 @@ def failure_of(error: BadInput | EngineFailed) -> Failure:
     return Failure("hung" if isinstance(error, EngineHung) else "died", str(error))
 
 
-def check_alike(before: Sequence[Run], run: Run, across_machines: bool = False) -> None:
+def check_alike(
+    before: Sequence[Run | GenerationRun], run: Run | GenerationRun, across_machines: bool = False
+) -> None:
     """Refuse to go on with a cell that was begun under other conditions: unlike runs do not average.
 
     `across_machines` allows another machine that is alike; a finding says then that there were several.

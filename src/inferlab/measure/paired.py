@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -126,8 +126,18 @@ class Arms(Protocol):
 class PairedComparison:
     """The pairs of a comparison so far, and the looks that were taken at them."""
 
-    def __init__(self, job: PairedJob[Any], arms: Arms, began: float, listener: Listener) -> None:
+    def __init__(
+        self,
+        job: PairedJob[Any],
+        arms: Arms,
+        began: float,
+        listener: Listener,
+        on_pair: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_pair` is called whenever one more pair is complete."""
         self._job, self._arms, self._began, self._listener = job, arms, began, listener
+        self._on_pair = on_pair
+        self._clear = False
         self._looks = intervals.Looks(job.margin, job.prior, job.goal)
         self._random = random.Random()  # noqa: S311  an order that favours no arm, no secret
         self._first = 0
@@ -151,7 +161,17 @@ class PairedComparison:
             if not self._times_ms:
                 raise
             interrupted = True
-        return self._fields(interrupted)
+        return self.fields(interrupted)
+
+    def take(self, turns: Sequence[NDArray[np.float64]], seconds: float) -> None:
+        """Go on with pairs that were measured before, in so many seconds; each look at them is taken again.
+
+        What a look spends and says follows from the pairs up to it, so that nothing is spent twice.
+        """
+        for each in turns:
+            self._add(each)
+        self._began -= seconds
+        self._pair_s = seconds / max(1, len(turns))
 
     @property
     def log_ratios(self) -> list[float]:
@@ -166,26 +186,31 @@ class PairedComparison:
         return not self._times_ms or self._seconds + self._pair_s <= self._job.time_s
 
     def _measure(self) -> None:
-        while self._has_time():
+        while not self._clear and self._has_time():
             # Forked where an engine allows it: pairs are cheaper.
             with kept_warm(self._arms.kinds, copies=2) if self._job.forks else never_forked():
                 for _ in range(_PAIRS_A_PARENT):
-                    if self._add_pair():
-                        return
-                    if not self._has_time():
+                    self._add_pair()
+                    if self._clear or not self._has_time():
                         break
 
-    def _add_pair(self) -> bool:
-        """Measure one more pair; whether a look at all of them is clear."""
+    def _add_pair(self) -> None:
+        """Measure one more pair, and look at all of them."""
         began = time.monotonic()
-        turns = self._pair()
+        ratio = self._add(self._pair())
+        self._pair_s = max(self._pair_s * 0.8, time.monotonic() - began)
+        self._listener(Event("pair", {"number": len(self._times_ms), "ratio": ratio}))
+        if self._on_pair is not None:
+            self._on_pair()
+
+    def _add(self, turns: NDArray[np.float64]) -> float:
+        """Take a pair, with the look that is due then; gives the ratio of all so far."""
         self._turns.append(turns)
         self._times_ms.append(times_ms(turns))
-        self._pair_s = max(self._pair_s * 0.8, time.monotonic() - began)
         evidence = self._evidence()
         ratio = self._looks.estimate(*evidence).value
-        self._listener(Event("pair", {"number": len(self._times_ms), "ratio": ratio}))
-        return self._looks.look(*evidence)
+        self._clear = self._looks.look(*evidence)
+        return ratio
 
     def _pair(self) -> NDArray[np.float64]:
         """Both arms in fresh processes, made in random order, measured alternately while the other is stopped."""
@@ -214,7 +239,7 @@ class PairedComparison:
         """How many double turns the next pair gets, of what its arms take to be made and one of their turns."""
         affordable = int((self._job.time_s / _PAIRS_WANTED - made_s) / (2 * turn_s))
         wanted = _FIRST_TURNS
-        if len(self._times_ms) >= _PAIRS_TO_LEARN_FROM:
+        if self._costs_s and len(self._times_ms) >= _PAIRS_TO_LEARN_FROM:
             made, turn = (fmean(costs) for costs in zip(*self._costs_s, strict=True))
             wanted = best_number_of_turns(*self._variances(), made, turn)
         return max(_FEWEST_TURNS, min(_MOST_TURNS, wanted, affordable))
@@ -233,7 +258,8 @@ class PairedComparison:
         explained = fmean(_MEDIAN_OVER_MEAN * turn_variance(turns) / len(turns) for turns in self._turns)
         return within, max(0.0, float(np.var(self.log_ratios, ddof=1)) - explained)
 
-    def _fields(self, interrupted: bool) -> dict[str, Any]:
+    def fields(self, interrupted: bool) -> dict[str, Any]:
+        """What all pairs so far say together."""
         margin, estimate = self._job.margin, self._looks.estimate(*self._evidence())
         verdict = intervals.verdict(estimate, margin)
         within, between = self._variances()

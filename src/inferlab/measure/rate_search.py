@@ -17,7 +17,7 @@ from inferlab.errors import BadInput
 from inferlab.measure.queueing import meets, poisson_arrivals, value_s
 from inferlab.measure.stats import SharesTime
 from inferlab.records import Event, Finding, Listener
-from inferlab.records.capacity import CapacityProcess, Objective, Reach
+from inferlab.records.capacity import CapacityProcess, GenerationTrial, Objective, Reach, SearchProgress
 from inferlab.units import duration
 
 #: The closest that the answer can come to saturation: beyond it the queue grows for as long as requests come.
@@ -323,10 +323,14 @@ class RateSearch:
         usual_processes: int,
         probe: Callable[[int], AbstractContextManager[Probe]],
         listener: Listener,
+        on_trial: Callable[[], None] | None = None,
     ) -> None:
-        """`needed` requests carry the objective; `probe` makes the process of a number, counted from 1."""
+        """`needed` requests carry the objective; `probe` makes the process of a number, counted from 1.
+
+        `on_trial` is called whenever one more process has been measured.
+        """
         self._cell, self._objective, self._needed = cell, objective, needed
-        self._probe, self._listener = probe, listener
+        self._probe, self._listener, self._on_trial = probe, listener, on_trial
         self._wanted = cell.processes or usual_processes
         self._began = time.monotonic()
         self._budget = Budget(1, 0, 0.0)
@@ -344,10 +348,24 @@ class RateSearch:
         try:
             while not self.trials or self._another():
                 self.trials.append(self._try(len(self.trials) + 1))
+                if self._on_trial is not None:
+                    self._on_trial()
         except KeyboardInterrupt:
             if not self.trials:
                 raise
             self.interrupted = True
+
+    def take(self, trials: Sequence[Trial], before: SearchProgress) -> None:
+        """Go on with a search that was cut off, after the processes that it had measured."""
+        self.trials = [*trials]
+        self._began -= before.seconds
+        self._overhead_s, self._start, self._rungs = before.overhead_s, before.start_rate, before.rungs
+        self._out_of_reach = before.start_rate == 0
+
+    def progress(self, trials: Sequence[GenerationTrial]) -> SearchProgress:
+        """What `take` goes on with, and with these trials as they are saved."""
+        seconds = time.monotonic() - self._began
+        return SearchProgress(seconds, self._overhead_s, self._start, tuple(self._rungs), tuple(trials))
 
     @property
     def fraction(self) -> float:

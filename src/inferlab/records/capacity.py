@@ -11,6 +11,7 @@ from inferlab.records.generation import (
     Agreement,
     GenerationCell,
     GenerationPlan,
+    GenerationRun,
     GenerativeModel,
     PromptSet,
     TokenLimit,
@@ -123,6 +124,30 @@ class LoneRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationTrial:
+    """What one process of a search measured."""
+
+    #: Its repetitions are requests that came one by one, then many at once, then those of each rate.
+    run: GenerationRun
+    #: Each rate, how many requests arrived, and which of the repetitions has those that were served.
+    readings: tuple[tuple[float, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """What a search that was cut off goes on with."""
+
+    #: So far.
+    seconds: float
+    #: What a process takes before its search.
+    overhead_s: float
+    #: The rate of rung 0, 0 where no rate will do; and the rungs that the search of each process begins with.
+    start_rate: float
+    rungs: tuple[int, ...]
+    trials: tuple[GenerationTrial, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationCapacity:
     """The highest rate of requests of which enough meet every limit, of one cell."""
 
@@ -146,4 +171,6 @@ class GenerationCapacity:
     interrupted: bool = False
     #: What was asked for, so that it can be searched once more; None where an earlier version saved it.
     plan: GenerationPlan | None = None
+    #: None where it is complete.
+    progress: SearchProgress | None = None
     id: str = ""

@@ -11,6 +11,7 @@ from inferlab.records.generation import (
     Agreement,
     GenerationCell,
     GenerationPlan,
+    GenerationRun,
     GenerativeModel,
 )
 
@@ -138,6 +139,16 @@ class TokenAgreement:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationPair:
+    """Both arms of a comparison, generating interleaved in one fresh process each."""
+
+    a: GenerationRun
+    b: GenerationRun
+    #: The logarithms of A's and B's times, in nanoseconds, in each double turn.
+    turns: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationComparison:
     """How long B takes over A for the same prompts, generated interleaved, and whether their tokens agree."""
 
@@ -172,5 +183,7 @@ class GenerationComparison:
     #: Seconds that it was allowed, and whether every process began from nothing.
     time_s: float = 60.0
     fresh: bool = False
+    #: What one that was cut off goes on with; empty where it is complete.
+    pairs: tuple[GenerationPair, ...] = ()
     #: Its name in the store; empty where it was not saved.
     id: str = ""

@@ -15,7 +15,7 @@ from inferlab.units import count, duration, plural, share
 from inferlab.views import tables
 from inferlab.views.fields import MS, Field, interval_text, rounded
 from inferlab.views.generation import LATENCIES, percentile, prompts_pair, slo_text
-from inferlab.views.results import View, finding_values, json_values, picked, short_name
+from inferlab.views.results import View, finding_values, json_values, picked, short_name, without_progress
 from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import agreement_text, finding, generation_label, output_check
 
@@ -221,6 +221,6 @@ def _generation_content(capacity: GenerationCapacity) -> dict[str, Any]:
         "format": GENERATION_CAPACITY,
         "max_rate": rate.value,
         "max_rate_interval": None if rate.ends is None else list(rate.ends),
-        **plain(capacity),
+        **without_progress(capacity),
         "slo": [limit.text for limit in capacity.slo],
     }

@@ -24,7 +24,7 @@ from inferlab.views.fields import (
     would_settle,
 )
 from inferlab.views.reports import page as parts
-from inferlab.views.results import View, finding_values, json_values, picked
+from inferlab.views.results import View, finding_values, json_values, picked, without_progress
 from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import agreement_text, error_label, finding, generation_label
 
@@ -380,7 +380,7 @@ def _generation_content(comparison: GenerationComparison) -> dict[str, Any]:
     return json_values(
         {
             "format": GENERATION_COMPARISON,
-            **plain(comparison),
+            **without_progress(comparison),
             "ratio": ratio.value,
             "interval": ratio.ends,
             "level": ratio.level,

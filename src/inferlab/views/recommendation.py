@@ -40,7 +40,7 @@ from inferlab.views.fields import (
     would_settle,
 )
 from inferlab.views.generation import slo_text
-from inferlab.views.results import View, json_values, picked, short_name
+from inferlab.views.results import View, json_values, picked, short_name, without_progress
 from inferlab.views.tables import Block, Code, Note, Pair, Table
 
 RECOMMENDATION = "inferlab-recommendation/1"
@@ -456,7 +456,7 @@ def _generation_blocks(found: GenerationRecommendation) -> list[Block]:
         shown.append(Pair("Recommended", _options(cells[found.chosen_id]), True))
         shown.append(Pair("Because", _reason(found)))
     else:
-        nothing = f"nothing: no configuration meets {slo_text(found.slo)}"
+        nothing = f"nothing: no configuration meets {slo_text(found.slo)}" if found.slo else "nothing"
         shown.append(Pair("Recommended", nothing, True))
     if found.final is not None:
         (a, b), said = found.final.labels, ratio_of(found.final.ratio, "A's time per generated token")
@@ -523,7 +523,8 @@ def _generation_content(found: GenerationRecommendation) -> dict[str, Any]:
         "slo": [limit.text for limit in found.slo],
         "recommended": chosen and picked(chosen, "engine", "num_cores", "batch_size"),
         "reason": _reason(found) if chosen else None,
-        **picked(found, "rejections", "final", "seconds", "interrupted"),
+        **picked(found, "rejections", "seconds", "interrupted"),
+        "final": found.final and without_progress(found.final),
         "model": values["model"],
         "results": values["results"],
     }

@@ -353,6 +353,11 @@ def json_values(content: Content) -> Content:
     return {key: _plain(value) for key, value in content.items()}
 
 
+def without_progress(record: GenerationComparison | GenerationCapacity) -> Content:
+    """A result as JSON values, without what it goes on with where it was cut off: that is for the store alone."""
+    return {name: value for name, value in plain(record).items() if name not in ("pairs", "progress")}
+
+
 def picked(record: Any, *names: str) -> Content:
     """Fields of a record under their own names."""
     return {name: getattr(record, name) for name in names}

@@ -135,7 +135,7 @@ def _worked(
         swept = lab.resume_generation(before, listen) if before else lab.generate(request.plan, listen)
         return _of_cells(swept.outcomes)
     if isinstance(request, MadeOfGenerations):
-        return _of_generations(lab, request, listen)
+        return _of_generations(lab, request, listen, before or "")
     if before:
         # Its parts belong together: half of an older one is no use.
         store.remove(before)
@@ -152,20 +152,18 @@ def _of_cells(outcomes: Sequence[Outcome] | Sequence[GenerationOutcome]) -> Ende
     return Ended("failed", failures[0]) if failures else Ended("done")
 
 
-def _of_generations(
-    lab: Lab,
-    request: MadeOfGenerations,
-    listener: Listener,
-) -> Ended:
-    """A comparison, a capacity or a recommendation of a model that generates; one that is cut off begins again."""
+def _of_generations(lab: Lab, request: MadeOfGenerations, listener: Listener, entry_id: str) -> Ended:
+    """A comparison, a capacity or a recommendation of a model that generates, new or one that goes on."""
     result: GenerationComparison | GenerationCapacity | GenerationRecommendation
     if isinstance(request, GenerationComparisonRequest):
         timing = (request.metric, request.time_s, request.margin)
-        result = lab.compare_generations(request.a, request.b, *timing, listener, fresh=request.fresh)
+        result = lab.compare_generations(
+            request.a, request.b, *timing, listener, fresh=request.fresh, entry_id=entry_id
+        )
     elif isinstance(request, GenerationCapacityRequest):
-        result = lab.generation_capacity(request.plan, request.attainment, listener)
+        result = lab.generation_capacity(request.plan, request.attainment, listener, entry_id)
     else:
-        result = lab.recommend_generation(request.plan, request.time_s, listener)
+        result = lab.recommend_generation(request.plan, request.time_s, listener, entry_id)
     return Ended("cancelled" if result.interrupted else "done")
 
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferlab import machine
 from inferlab.errors import EngineFailed
-from inferlab.measure.cell import measuring_alone
+from inferlab.measure.cell import check_alike, measuring_alone
 from inferlab.measure.generation.process import PreparedGeneration, Process, prepare_generation
 from inferlab.measure.generation.prompts import batch_of_prompts
 from inferlab.measure.generation.reference import GenerationJob, Tokens
 from inferlab.measure.generation.stats import generation_findings
 from inferlab.measure.paired import SHORTEST_TURN_S, PairedComparison, PairedJob
 from inferlab.records import Finding, Listener
-from inferlab.records.comparison import ComparedMetric, GenerationComparison, TokenAgreement
+from inferlab.records.comparison import ComparedMetric, GenerationComparison, GenerationPair, TokenAgreement
 from inferlab.records.generation import Agreement, Generation, GenerationOutcome, GenerationRun, Repetition
 
 _MOST_GENERATIONS_A_TURN = 50
@@ -36,16 +37,44 @@ class GenerationComparisonJob(PairedJob[GenerationJob]):
 
 
 def compare_generations(
-    job: GenerationComparisonJob, metric: ComparedMetric, listener: Listener
+    job: GenerationComparisonJob,
+    metric: ComparedMetric,
+    listener: Listener,
+    before: GenerationComparison | None = None,
+    save: Callable[[GenerationComparison], object] = lambda _: None,
 ) -> GenerationComparison:
-    """Compare B with A; raises what an engine did wrong. Ctrl-C ends it early: complete pairs are kept."""
+    """Compare B with A; raises what an engine did wrong. Ctrl-C ends it early: complete pairs are kept.
+
+    After every pair it is given to `save`, as one that was cut off there; such a one goes on as `before`.
+    """
+    if before is not None:
+        # What the looks at its pairs expected.
+        job = replace(job, spreads={job.a.cell.num_cores: before.spread.prior})
     with ExitStack() as stack:
         stack.enter_context(measuring_alone(job.title, listener))
         prepared = [stack.enter_context(prepare_generation(arm, listener)) for arm in (job.a, job.b)]
-        arms = GenerationArms(prepared, metric)
+        arms = GenerationArms(prepared, metric, before)
+
+        def on_pair() -> None:
+            save(_compared(job, metric, arms, comparison, comparison.fields(interrupted=True)))
+
         # The reference and copies in an engine's own format, which are made once, come on top of the time.
-        comparison = PairedComparison(job, arms, time.monotonic(), listener)
-        fields = comparison.run()
+        comparison = PairedComparison(job, arms, time.monotonic(), listener, on_pair)
+        if before is not None:
+            comparison.take(arms.turns, before.seconds)
+        return _compared(job, metric, arms, comparison, comparison.run())
+
+
+def _compared(
+    job: GenerationComparisonJob,
+    metric: ComparedMetric,
+    arms: GenerationArms,
+    comparison: PairedComparison,
+    fields: dict[str, Any],
+) -> GenerationComparison:
+    """The comparison as it is now; while it can go on, with all that it takes to do so."""
+    # Of a pair that was cut off there may be one arm.
+    pairs = zip(*arms.runs, arms.turns, strict=False) if fields["interrupted"] else ()
     return GenerationComparison(
         metric=metric,
         arms=(job.a.cell, job.b.cell),
@@ -56,6 +85,9 @@ def compare_generations(
         versions=(arms.runs[0][0].versions, arms.runs[1][0].versions),
         machine=machine.describe(),
         findings=(arm_findings(job.a, arms.runs[0]), arm_findings(job.b, arms.runs[1])),
+        pairs=tuple(
+            GenerationPair(a, b, tuple((of_a, of_b) for of_a, of_b in turns.tolist())) for a, b, turns in pairs
+        ),
         **fields,
     )
 
@@ -69,17 +101,29 @@ def arm_findings(job: GenerationJob, runs: Sequence[GenerationRun]) -> tuple[Fin
 class GenerationArms:
     """Two arms that generate: the same prompts for both in a double turn, other ones in the next."""
 
-    def __init__(self, prepared: Sequence[PreparedGeneration], metric: ComparedMetric) -> None:
+    def __init__(
+        self,
+        prepared: Sequence[PreparedGeneration],
+        metric: ComparedMetric,
+        before: GenerationComparison | None = None,
+    ) -> None:
         self._metric: ComparedMetric = metric
         self._prepared = prepared
         self.kinds = [arm.kind for arm in prepared]
         # Prompts are of ids that both models have.
         vocabulary = min(arm.job.model.vocabulary for arm in prepared)
         self._jobs = [replace(arm.job, model=replace(arm.job.model, vocabulary=vocabulary)) for arm in prepared]
-        self.runs: tuple[list[GenerationRun], list[GenerationRun]] = ([], [])
+        pairs = before.pairs if before else ()
+        #: Of each pair, those that were measured before among them.
+        self.runs: tuple[list[GenerationRun], list[GenerationRun]] = (
+            [pair.a for pair in pairs],
+            [pair.b for pair in pairs],
+        )
+        self.turns = [np.array(pair.turns) for pair in pairs]
+        self._before = tuple(map(tuple, self.runs))
         #: With the reference, in the first pair; with each other the arms are compared in every generation.
-        self.agreements: list[Agreement] = []
-        self.tokens = TokenAgreement(0, 0, 0, 0)
+        self.agreements: list[Agreement] = list(before.agreements) if before else []
+        self.tokens = before.tokens if before else TokenAgreement(0, 0, 0, 0)
         self._pair, self._generations = 0, 1
         self._processes: dict[int, Process] = {}
         #: Of both arms, turn by turn.
@@ -116,6 +160,7 @@ class GenerationArms:
             if self._pair == 0:
                 process.check(1)
             run = process.run()
+            check_alike(self._before[arm], run)
             if self._pair == 0:
                 self.agreements.append(run.agreement)
             self.runs[arm].append(replace(run, agreement=self.agreements[arm]))
@@ -124,7 +169,9 @@ class GenerationArms:
                 # None where they generate other numbers of sequences.
                 if len(one.sequences) == len(other.sequences):
                     self.tokens = add_agreement(self.tokens, one.sequences, other.sequences)
-        return np.array([[self._log_ns(turn) for turn in double] for double in zip(*self._generated, strict=True)])
+        doubles = zip(*self._generated, strict=True)
+        self.turns.append(np.array([[self._log_ns(turn) for turn in double] for double in doubles]))
+        return self.turns[-1]
 
     def _log_ns(self, generated: Sequence[Repetition]) -> float:
         return math.log(statistics.median(metric_ns(repetition, self._metric) for repetition in generated))
