@@ -419,3 +419,40 @@ def test_arms_of_any_kind_are_compared_in_the_same_order_and_by_the_same_looks()
         assert all(order[i : i + 4] in ("abba", "baab") for i in range(0, len(order), 4))
         assert [turn for _, turn, _ in pair] == [place // 2 for place in range(len(pair))]
         assert [last for _, _, last in pair] == [False] * (len(pair) - 2) + [True] * 2
+
+
+class RecordedArms:
+    """Arms whose pairs were measured elsewhere, one after the other."""
+
+    kinds = ("onnx", "onnx")
+
+    def __init__(self, pairs: Sequence[NDArray[np.float64]]) -> None:
+        self._pairs = iter(pairs)
+
+    def begin(self, order: Sequence[int], pair: int, stack: ExitStack) -> float:
+        return 0.001
+
+    def take_turn(self, arm: int, turn: int, last: bool) -> None:
+        pass
+
+    def end(self) -> NDArray[np.float64]:
+        return next(self._pairs)
+
+
+def test_a_comparison_that_was_cut_off_anywhere_says_what_one_says_that_was_not() -> None:
+    rng = np.random.default_rng(4)
+    logs = math.log(1.05) + 0.02 * rng.standard_normal(40)
+    pairs = [np.array([[10.0, 10.0 + log + 0.001 * turn] for turn in range(8)]) for log in logs]
+    one_core: Any = SimpleNamespace(cell=SimpleNamespace(num_cores=1))
+    job = PairedJob(one_core, one_core, ("a", "b"), 30.0, 0.01)
+
+    def compared(cut: int) -> dict[str, Any]:
+        """After so many pairs of an earlier session."""
+        comparison = PairedComparison(job, RecordedArms(pairs[cut:]), time.monotonic(), ignore)
+        comparison.take(pairs[:cut], 1.0)
+        return {name: value for name, value in comparison.run().items() if name != "seconds"}
+
+    whole = compared(0)
+    count = len(whole["times_ms"][0])
+    assert (count, whole["verdict"]) == (8, "slower")
+    assert all(compared(cut) == whole for cut in range(1, count + 1))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import TypeVar, get_args
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, NotThere
 from inferlab.lab import read_model
 from inferlab.measure.stats import engine_version
 from inferlab.model.genai_folders import names_genai_folder
@@ -23,13 +23,14 @@ from inferlab.records.generation import (
     GenerativeModel,
 )
 from inferlab.store.entries import Document
-from inferlab.store.formats import GENERATION, record_of
+from inferlab.store.formats import record_of
 from inferlab.store.store import Store
 from inferlab.views.charts.points import GenerationPoint, points_of, renamed
 from inferlab.views.generation import FIELDS, Row, blocks, most, notes, rows
 from inferlab.views.tables import Note, Pair, Table
 from inferlab.workspace.engines import title
 
+R = TypeVar("R")
 #: What tells cells apart: a column only where it varies.
 _SPLITS = ("num_cores", "batch_size", "rate", "prompt_tokens", "new_tokens", "depth")
 _FACTS = (
@@ -147,18 +148,28 @@ class GenerationCard:
     alone: GenerationOutcome | None = None
 
 
+def opened(store: Store, entry_id: str, kind: type[R]) -> R:
+    """The record of an entry of this kind."""
+    entry = store.get(entry_id)
+    record = record_of(entry) if isinstance(entry, Document) else None
+    if not isinstance(record, kind):
+        raise NotThere(f"{entry_id} is a {store.entry(entry_id).kind}.")
+    return record
+
+
+def card_cells(sweep: GenerationSweep) -> tuple[GenerationCardCell, ...]:
+    """The cells of a generation as a card shows them."""
+    return tuple(map(_card_cell, rows(sweep)))
+
+
 def open_generation(store: Store, entry_id: str) -> GenerationCard:
     """All that a card shows of a generation."""
-    entry = store.get(entry_id)
-    if not isinstance(entry, Document) or entry.kind != GENERATION:
-        raise BadInput(f"{entry_id} is no generation.")
-    sweep = record_of(entry)
-    assert isinstance(sweep, GenerationSweep)
+    sweep = opened(store, entry_id, GenerationSweep)
     shown = rows(sweep)
     return GenerationCard(
         sweep.id,
         sweep.model,
-        tuple(map(_card_cell, shown)),
+        card_cells(sweep),
         _cell_table(shown),
         tuple(renamed(points_of(sweep), title)),
         _facts(sweep) if len(shown) == 1 else (),

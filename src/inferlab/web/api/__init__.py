@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Depends
 
 from inferlab.web.api.common import PROBLEMS, giving, only_known
-from inferlab.web.api.entries import benchmark_routes, entry_routes, generation_routes
+from inferlab.web.api.entries import benchmark_routes, entry_routes
+from inferlab.web.api.generations import generation_routes
 from inferlab.web.api.jobs import job_routes
 from inferlab.web.api.profiles import profile_routes
 from inferlab.web.api.projects import project_routes, upload_routes

@@ -1,4 +1,4 @@
-"""Entries: benchmarks, comparisons and generations, asked for and opened; and what can be done with any entry."""
+"""Entries: benchmarks and comparisons, asked for and opened; and what can be done with any entry."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
 
-from inferlab import codec, records
+from inferlab import records
 from inferlab.errors import NotThere
 from inferlab.options.plan import cell_texts
-from inferlab.records.generation import Agreement
 from inferlab.store.entries import Entry
-from inferlab.store.formats import GENERATION
 from inferlab.views.charts.timeline import Track, tracks
-from inferlab.views.text import agreement_text, finding, output_check
+from inferlab.views.text import output_check
 from inferlab.web.api.asking import (
     BenchmarkBody,
     EntryChange,
-    GenerationBody,
-    GenerationCapacityBody,
-    GenerationComparisonBody,
-    GenerationRecommendationBody,
 )
 from inferlab.web.api.common import (
     CONFLICT,
@@ -39,24 +33,13 @@ from inferlab.web.api.schemas import (
     EntryFacts,
     EntryLine,
     Estimate,
-    GenerativeFacts,
     JobFacts,
     of_record,
 )
 from inferlab.web.faults import attachment
-from inferlab.workspace import cards, generations
+from inferlab.workspace import cards
 from inferlab.workspace.entries import entry_of, export
 from inferlab.workspace.workspace import CARDS, Workspace
-
-
-@of_record(records.Finding, text=finding)
-class FindingFacts(Answer):
-    """Something to know of a result."""
-
-    @classmethod
-    def more(cls, record: records.Finding, context: Any) -> dict[str, Any]:
-        """Its numbers as JSON has them."""
-        return {"data": {name: codec.plain(value) for name, value in record.data.items()}}
 
 
 @of_record(records.OutputCheck, text=output_check)
@@ -178,105 +161,6 @@ def read_iterations(
 
 def _card_entry(workspace: Workspace, entry_id: str) -> Entry:
     return entry_of(workspace.store, entry_id, CARDS, "benchmark")
-
-
-@of_record(Agreement, text=agreement_text)
-class AgreementFacts(Answer):
-    """How an engine's tokens compare with the reference's."""
-
-    top1: float | None
-
-
-@of_record(generations.GenerationCardCell, without=("engine_options",), flat=("cell",))
-class GenerationCellFacts(Answer):
-    """One combination of a generation."""
-
-    cell_id: str
-    engine_options: dict[str, str]
-    findings: list[FindingFacts]
-    wrong: bool
-
-    @classmethod
-    def more(cls, record: generations.GenerationCardCell, context: Any) -> dict[str, Any]:
-        """Lists of pairs as objects."""
-        return {"engine_options": dict(record.cell.engine_options)}
-
-
-@of_record()
-class GenerationFacts(Answer):
-    """A generation, opened."""
-
-    entry: EntryFacts
-    model: GenerativeFacts
-    cells: list[GenerationCellFacts]
-    notes: list[str]
-
-    @classmethod
-    def more(cls, record: generations.GenerationCard, context: Workspace) -> dict[str, Any]:
-        """Its entry, and what to know of it in sentences."""
-        return {
-            "entry": EntryFacts.of(context.store.entry(record.id), context.sources),
-            "notes": [note.text for note in record.notes],
-        }
-
-
-generation_routes = routes("generations")
-
-
-@generation_routes.get("/projects/{project_id}/generations", summary="A project's generations")
-def list_generations(
-    workspace: TheWorkspace,
-    project_id: ProjectId,
-    limit: Annotated[int, Query(ge=1, le=200, description="How many.")] = 10,
-    before: Annotated[SomeId | None, Query(description="The last id of the page before.")] = None,
-) -> list[EntryLine]:
-    """A page of generations, newest first, without opening them."""
-    workspace.store.projects.get(project_id)
-    page = workspace.store.history(limit, before, project_id=project_id, kinds=(GENERATION,))
-    return [EntryLine.of(entry, workspace.sources) for entry in page]
-
-
-for _noun, _name, _summary, _description, _request in (
-    (
-        "generations",
-        "add_generation",
-        "Start a generation",
-        "Queue a generation of tokens on one or several engines, at every combination of what is asked for.",
-        GenerationBody,
-    ),
-    (
-        "generation-comparisons",
-        "add_generation_comparison",
-        "Start a comparison of generation",
-        "Queue an interleaved comparison of two engines that generate the same tokens; one value of each list.",
-        GenerationComparisonBody,
-    ),
-    (
-        "generation-capacities",
-        "add_generation_capacity",
-        "Start a search for the highest rate",
-        "Queue a search for the highest rate of requests of which enough meet the objective, of one combination.",
-        GenerationCapacityBody,
-    ),
-    (
-        "generation-recommendations",
-        "add_generation_recommendation",
-        "Start a search for the best configuration",
-        "Queue a search for the engine, cores and batch size that generate most tokens per second.",
-        GenerationRecommendationBody,
-    ),
-):
-    start(generation_routes, _noun, _name, _summary, _description, _request, Workspace.add_generation)
-
-
-@generation_routes.get("/generations/{entry_id}", summary="One generation")
-def read_generation(workspace: TheWorkspace, entry_id: EntryId) -> GenerationFacts:
-    """All of a generation: cells with intervals, agreement with the reference, memory and findings.
-
-    While it is being measured it has what is there so far.
-    """
-    entry_of(workspace.store, entry_id, (GENERATION,), GENERATION)
-    return GenerationFacts.of(generations.open_generation(workspace.store, entry_id), workspace)
 
 
 entry_routes = routes("entries")

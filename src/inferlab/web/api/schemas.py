@@ -15,11 +15,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
-from inferlab import records
+from inferlab import codec, records
 from inferlab.errors import InferlabError
 from inferlab.measure.intervals import LEVEL
 from inferlab.records.generation import GenerationPlan, GenerativeModel
 from inferlab.store.entries import CellEntry, Entry, Project, ProjectLine, QueuedJob
+from inferlab.views.text import finding
 from inferlab.web.api.descriptions import DESCRIPTIONS
 from inferlab.workspace import requests
 from inferlab.workspace.entries import name_of
@@ -84,7 +85,8 @@ def of_record(
             {"text": str} if text else {}
         )
         for name, field in answer.model_fields.items():
-            field.description = _description(answer.__name__, name)
+            # What is inherited is described already.
+            field.description = field.description or _description(answer.__name__, name)
         derived = create_model(  # type: ignore[call-overload]
             answer.__name__,
             __base__=answer,
@@ -125,6 +127,8 @@ def _kind(hint: Any) -> Any:
         return reduce(or_, map(_kind, arguments))
     if origin is tuple and arguments[-1] is Ellipsis:
         return list[_kind(arguments[0])]  # type: ignore[misc]
+    if origin is tuple:
+        return types.GenericAlias(tuple, tuple(map(_kind, arguments)))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return dict[arguments[0], _kind(arguments[1])]  # type: ignore[misc,valid-type]
     if origin is Literal:
@@ -167,6 +171,16 @@ class Problem(Answer):
 @of_record(records.Estimate)
 class Estimate(Answer):
     """A number with its interval."""
+
+
+@of_record(records.Finding, text=finding)
+class FindingFacts(Answer):
+    """Something to know of a result."""
+
+    @classmethod
+    def more(cls, record: records.Finding, context: Any) -> dict[str, Any]:
+        """Its numbers as JSON has them."""
+        return {"data": {name: codec.plain(value) for name, value in record.data.items()}}
 
 
 @of_record(records.Model, without=("path",))
