@@ -443,7 +443,7 @@ def test_a_comparison_that_was_cut_off_anywhere_says_what_one_says_that_was_not(
     rng = np.random.default_rng(4)
     logs = math.log(1.05) + 0.02 * rng.standard_normal(40)
     pairs = [np.array([[10.0, 10.0 + log + 0.001 * turn] for turn in range(8)]) for log in logs]
-    one_core: Any = SimpleNamespace(cell=SimpleNamespace(num_cores=1))
+    one_core: Any = SimpleNamespace(cell=SimpleNamespace(num_cores=1, engine="fake"))
     job = PairedJob(one_core, one_core, ("a", "b"), 30.0, 0.01)
 
     def compared(cut: int) -> dict[str, Any]:

@@ -31,9 +31,10 @@ from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 #: Records of ours that are described in the documents of their formats.
 RECORDS = {
-    "Ceilings", "ChangedCopy", "ChangedLayer", "Distance", "Finding", "FlopsLayer", "FlopsProfile", "Gain",
-    "Layer", "LossLayer", "LossProfile", "Machine", "OtherEngine", "OutputCheck", "PerformanceProfile", "Pruning",
-    "PruningEstimate", "Quantization", "Recipe", "Schedule", "TypeGain", "Uncounted", "Verified", "Work",
+    "Ceilings", "ChangedCopy", "ChangedLayer", "ChannelGroup", "Distance", "Finding", "FlopsLayer",
+    "FlopsProfile", "Gain", "Layer", "LossLayer", "LossProfile", "Machine", "OtherEngine", "OutputCheck",
+    "PerformanceProfile", "Pruning", "PruningEstimate", "Quantization", "Recipe", "Schedule", "TypeGain",
+    "Uncounted", "Verified", "Work",
 }  # fmt: skip
 
 

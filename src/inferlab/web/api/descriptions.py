@@ -288,7 +288,7 @@ DESCRIPTIONS = {
     "reach": "Where the search ended: crossing, saturation, none or bound (out of time).",
     "real_time_factor": "Seconds of computing for each second of sound; null where there is none.",
     "reason": "Why it cannot be chosen; empty where it can.",
-    "Rejection.reason": "failed, wrong-tokens, misses a limit, slower, or untried.",
+    "Rejection.reason": "failed, wrong-tokens, misses a limit, slower, or not-measured.",
     "recipe": "All that was done; see GET /versions/{entry_id}/recipe.",
     "recovery": "What is left of accuracy, or of the outputs' power.",
     "reference": "What it was compared with.",
