@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 
 import inferlab
 from inferlab.errors import BadInput
+from inferlab.lab import Lab
+from inferlab.records import Event
+from inferlab.records.generation import GenerationPlan
+from inferlab.store import open_store
 from tests.cli.conftest import Run
 
 SHORT = ("--prompt", "8", "--new", "4", "-ncores", "1")
@@ -75,6 +80,45 @@ def test_each_is_listed_shown_exported_imported_and_measured_again(inferlab_here
         assert again.stdout.splitlines()[-1] != "" and f"({kind})" not in again.stdout
         newest = inferlab_here("history", *store).stdout.splitlines()[1]
         assert re.split(r"  +", newest)[2] == kind and entry_id not in newest
+
+
+def test_a_comparison_that_was_cut_off_goes_on_by_its_id_with_the_same_cells_only(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
+    slow, plan = (
+        GenerationPlan(
+            "demo:llama_tiny",
+            ("fake",),
+            (8,),
+            (4,),
+            num_cores=(1,),
+            engine_options=(("latency_us", latency_us),),
+            verify=False,
+        )
+        for latency_us in ("20000", "5000")
+    )
+
+    def stop(event: Event) -> None:
+        if event.code == "pair":
+            raise KeyboardInterrupt
+
+    with open_store(str(tmp_path / "lab.db")) as store:
+        lab = Lab(store)
+        cut = lab.compare_generations(slow, plan, "ttft", 6.0, listener=stop)
+        assert (cut.interrupted, len(cut.log_ratios)) == (True, 1)
+        with pytest.raises(BadInput, match=f"{cut.id} was begun on a machine with other cores"):
+            lab.compare_generations(slow, replace(plan, depths=(8,)), "ttft", 6.0, entry_id=cut.id)
+    out = tmp_path / "out.json"
+    done = inferlab_here("generate", "--resume", cut.id, "--store", tmp_path / "lab.db", "-x", out)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(out.read_text())
+    assert (content["interrupted"], content["log_ratios"][0]) == (False, cut.log_ratios[0])
+    assert len(content["log_ratios"]) > 1
+    # What it went on with is no longer needed, and was never part of the file.
+    assert "pairs" not in content
+    with open_store(str(tmp_path / "lab.db")) as store:
+        assert [entry.id for entry in store.history()] == [cut.id]
+        assert Lab(store).saved_generation_result(cut.id).id == cut.id
 
 
 def test_a_server_with_an_objective_and_no_rate_searches_the_highest(inferlab_here: Run) -> None:
