@@ -38,8 +38,6 @@ _FLAGS = (
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
-    # Nor one that is computed: pages are painted, nothing on them is drawn in three dimensions.
-    "--disable-software-rasterizer",
     "--disable-dev-shm-usage",
     "--disable-quic",
     "--no-first-run",

@@ -15,20 +15,6 @@ from selenium.webdriver.remote.webelement import WebElement
 from tests.helpers.web_server import until
 
 _T = TypeVar("_T")
-# One question instead of three for each element there is: asking takes the CPU from what is waited for. What it
-# leaves out is surely not to be seen, or has not this text in it; the driver then decides about the rest.
-_LIKELY = r"""
-const letters = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
-const [selector, text] = arguments;
-return [...document.querySelectorAll(selector)].filter(
-    (element) =>
-        element.checkVisibility({opacityProperty: true, visibilityProperty: true}) &&
-        letters(element.textContent).includes(letters(text)));"""
-# Until a page has reached its server it may load itself again and forget what was done.
-_CONNECTED = "return window.did_handshake !== false;"
-_TAKES_CLICKS = """
-return window.did_handshake !== false && !arguments[0].matches(":disabled") &&
-    arguments[0].getAttribute("aria-disabled") !== "true";"""
 
 
 class User:
@@ -58,14 +44,14 @@ class User:
     def see(self, name: str, text: str = "") -> WebElement:
         """Wait until something is there to be seen, with this text in it."""
         return until(
-            lambda: self._still(lambda: next(iter(self._shown(name, text)), None)),
+            lambda: self._still(lambda: next((one for one in self._shown(name) if text in one.text), None)),
             f"never saw {name} {text!r} at {self.place}",
         )
 
     def read(self, name: str, text: str = "") -> str:
         """What something says, as soon as it has this text in it."""
         found = until(
-            lambda: self._still(lambda: [one.text for one in self._shown(name, text)]),
+            lambda: self._still(lambda: [one.text for one in self._shown(name) if text in one.text]),
             f"never saw {name} {text!r} at {self.place}",
         )
         return found[0]
@@ -87,7 +73,7 @@ class User:
 
         def clicked() -> bool:
             one = self.see(name, text)
-            if not self.browser.execute_script(_TAKES_CLICKS, one):
+            if not self._is_connected() or not one.is_enabled() or one.get_attribute("aria-disabled") == "true":
                 return False
             one.click()
             return True
@@ -104,7 +90,7 @@ class User:
 
         def pressed() -> bool:
             one = self.see(name)
-            if not self.browser.execute_script(_CONNECTED):
+            if not self._is_connected():
                 return False
             for each in keys:
                 one.send_keys(each)
@@ -146,12 +132,13 @@ class User:
         )
         return found
 
-    def _selector(self, name: str) -> str:
-        return f'[data-testid="{name}"]'
+    def _is_connected(self) -> bool:
+        """Whether a page has reached its server: until then it may load itself again and forget what was done."""
+        return bool(self.browser.execute_script("return window.did_handshake !== false"))
 
-    def _shown(self, name: str, text: str = "") -> list[WebElement]:
-        likely = self.browser.execute_script(_LIKELY, self._selector(name), text)
-        return [one for one in likely if one.is_displayed() and (not text or text in one.text)]
+    def _shown(self, name: str) -> list[WebElement]:
+        found = self.browser.find_elements(By.CSS_SELECTOR, f'[data-testid="{name}"]')
+        return [one for one in found if one.is_displayed()]
 
     @staticmethod
     def _still(ask: Callable[[], _T]) -> _T | None:
@@ -168,8 +155,9 @@ _MENU_S = 10.0
 class Reader(User):
     """A user who looks at things within things: `card-ID/chart`."""
 
-    def _selector(self, name: str) -> str:
-        return " ".join(f'[data-testid="{part}"]' for part in name.split("/"))
+    def _shown(self, name: str) -> list[WebElement]:
+        path = " ".join(f'[data-testid="{part}"]' for part in name.split("/"))
+        return [element for element in self.browser.find_elements(By.CSS_SELECTOR, path) if element.is_displayed()]
 
     def cards(self) -> list[str]:
         """What the cards are called, from the top."""
