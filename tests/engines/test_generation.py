@@ -50,6 +50,8 @@ def test_every_token_agrees_with_the_reference_in_all_sequences_of_a_batch(
     # Two checks of 32 positions in two sequences.
     assert (run.agreement.status, run.agreement.agreeing, run.agreement.positions) == ("match", 128, 128)
     assert (run.agreement.prefix, run.agreement.prefix_of) == (32, 32)
+    # The same weights; llama.cpp's cache has 16 bits.
+    assert run.agreement.kl_divergence == pytest.approx(0.0, abs=1e-4)
 
 
 def test_both_engines_get_the_same_prompts_and_generate_the_same_tokens_behind_a_context(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from inferlab import machine
 from inferlab.errors import BadInput
 from inferlab.measure.generation.cells import generation_cells, needed_bytes
 from inferlab.measure.generation.prompts import random_tokens
-from inferlab.measure.generation.reference import Reference, Score, agreement_of, compare_tokens
+from inferlab.measure.generation.reference import Reference, Score, agreement_of, compare_tokens, kl_divergence
 from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
 from inferlab.model.generative import read_generative
 from inferlab.records import Finding
@@ -138,8 +139,21 @@ def test_tokens_are_compared_in_every_sequence_and_close_choices_are_told_apart(
     }
     free = np.array([[5, 6, 7, 8], [5, 6, 1, 8]])
     chosen = np.array([[5, 1, 3, 4], [5, 2, 3, 1]])
-    assert compare_tokens(free, chosen, expected) == Score(6, 1, 8, 2, 4)
-    assert compare_tokens(free[:1], expected["likely"][None], expected) == Score(4, 0, 4, 4, 4)
+    assert compare_tokens(free, {"token_ids": chosen}, expected) == Score(6, 1, 8, 2, 4)
+    assert compare_tokens(free[:1], {"token_ids": expected["likely"][None]}, expected) == Score(4, 0, 4, 4, 4)
+
+
+def test_probabilities_are_compared_by_what_is_likely_and_all_others_together() -> None:
+    reference = np.log([[0.5, 0.25], [0.5, 0.5]])
+    assert kl_divergence(reference, reference) == pytest.approx(0.0, abs=1e-9)
+    # 0.5 ln 2 + 0.25 ln 1 + 0.25 ln 0.5 at the first position, nothing at the second, in each of two sequences.
+    engine = np.log([[[0.25, 0.25], [0.5, 0.5]]] * 2)
+    assert kl_divergence(reference, engine) == pytest.approx(0.25 * math.log(2) / 2)
+    assert kl_divergence(reference, np.full((1, 2, 2), np.nan)) is None
+    scores = [Score(4, 0, 4, 4, 4, 0.25), Score(4, 0, 4, 4, 4, 0.75)]
+    assert agreement_of(Reference("torch", ({}, {})), scores).kl_divergence == 0.5
+    untold = [scores[0], Score(4, 0, 4, 4, 4)]
+    assert agreement_of(Reference("torch", ({}, {})), untold).kl_divergence is None
 
 
 def test_less_than_nine_tenths_of_the_tokens_are_wrong() -> None:

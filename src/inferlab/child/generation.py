@@ -14,6 +14,8 @@ from .engines.base import Engine
 # Long enough for the threads of requests to be ready for the first.
 _LEAD_NS = 3_000_000
 _NEVER = -1
+# So many of the most likely tokens have their probabilities compared; what they leave is rarely a hundredth.
+_CANDIDATES = 64
 
 
 class Generator:
@@ -192,7 +194,7 @@ class Generator:
         if encoded_ns is not None:
             requests.encoder_ns[number] = encoded_ns - start_ns
 
-    def force_batched(self, prompts: Any, tokens: Any) -> Any:
+    def force_batched(self, prompts: Any, tokens: Any) -> Dict[str, Any]:
         """As `force`, but each sequence one step later than the last.
 
         So a prompt is computed beside others that decode, at positions of their own, as requests are.
@@ -212,15 +214,27 @@ class Generator:
                 chosen[row, step - row] = token
         for row in range(rows):
             self._engine.forget(row, self._depth)
-        return chosen
+        return {"token_ids": chosen}
 
-    def force(self, prompts: Any, tokens: Any) -> Any:
-        """What the engine would choose in place of each of the tokens [sequence, position] that follow prompts."""
+    def force(self, prompts: Any, tokens: Any, candidates: Any) -> Dict[str, Any]:
+        """What the engine would choose in place of each of the tokens [sequence, position] that follow prompts.
+
+        And of candidates [sequence, position, rank], where it tells its logits, the logarithms of their
+        probabilities.
+        """
         import numpy
 
         self._restore()
-        chosen = [numpy.array(self._next(prompts, tokens, number)) for number in range(tokens.shape[1])]
-        return numpy.stack(chosen, axis=1).astype(numpy.int64)
+        chosen, log_probabilities = [], []
+        for number in range(tokens.shape[1]):
+            chosen.append(numpy.array(self._next(prompts, tokens, number), numpy.int64))
+            logits = self._engine.logits()
+            if logits is not None:
+                log_probabilities.append(_log_probabilities(logits, candidates[:, number]))
+        stacked = {"token_ids": numpy.stack(chosen, axis=1)}
+        if log_probabilities:
+            stacked["log_probabilities"] = numpy.stack(log_probabilities, axis=1)
+        return stacked
 
     def cache_growth(self) -> Optional[float]:
         """What the process grows with each token of room, as the engine measures it."""
@@ -230,22 +244,31 @@ class Generator:
     def sample(self, prompts: Any, positions: int, seed: int) -> Dict[str, Any]:
         """Draw tokens by their probabilities, and say what is the most likely one in place of each.
 
-        `margins` is how far its logit is above the next, in standard deviations of all.
+        `margins` is how far its logit is above the next, in standard deviations of all; `candidates` are the
+        tokens that are most likely, with the logarithms of their probabilities.
         """
         import numpy
 
         self._restore()
         draw = numpy.random.default_rng(seed)
-        drawn, likely, above = [], [], []
+        drawn, likely, above, candidates, log_probabilities = [], [], [], [], []
         tokens = self._engine.prefill(prompts)
         for number in range(positions):
-            logits = self._engine.logits()
+            logits: Any = self._engine.logits()
             likely.append(numpy.array(tokens))
             above.append(_margins(logits))
+            candidates.append(numpy.argsort(-logits, axis=-1, kind="stable")[:, :_CANDIDATES])
+            log_probabilities.append(_log_probabilities(logits, candidates[-1]))
             drawn.append(numpy.array([_draw(row, draw) for row in logits], numpy.int64))
             if number + 1 < positions:
                 tokens = self._engine.step(drawn[-1])
-        stacked = {"token_ids": drawn, "likely": likely, "margins": above}
+        stacked = {
+            "token_ids": drawn,
+            "likely": likely,
+            "margins": above,
+            "candidates": candidates,
+            "log_probabilities": log_probabilities,
+        }
         return {name: numpy.stack(values, axis=1) for name, values in stacked.items()}
 
     def _next(self, prompts: Any, tokens: Any, number: int) -> Any:
@@ -376,6 +399,16 @@ def _draw(logits: Any, draw: Any) -> int:
 
     weights = numpy.exp(logits.astype(numpy.float64) - logits.max())
     return int(draw.choice(len(weights), p=weights / weights.sum()))
+
+
+def _log_probabilities(logits: Any, candidates: Any) -> Any:
+    """Of candidates [sequence, rank], by the logits [sequence, token]."""
+    import numpy
+
+    exact = logits.astype(numpy.float64)
+    exact -= exact.max(axis=-1, keepdims=True)
+    exact -= numpy.log(numpy.exp(exact).sum(axis=-1, keepdims=True))
+    return numpy.take_along_axis(exact, candidates, axis=-1)
 
 
 def _margins(logits: Any) -> Any:

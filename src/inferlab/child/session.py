@@ -324,8 +324,10 @@ class Session:
     def do_force(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """What the engine would choose in place of each token that follows prompts, given those before it."""
         arrays_in = protocol.unpack_arrays(message["arrays"], blocks)
-        force = self._generator.force_batched if message.get("batched") else self._generator.force
-        return _with_arrays({"token_ids": force(arrays_in["prompts"], arrays_in["tokens"])})
+        given = arrays_in["prompts"], arrays_in["tokens"]
+        if message.get("batched"):
+            return _with_arrays(self._generator.force_batched(*given))
+        return _with_arrays(self._generator.force(*given, arrays_in["candidates"]))
 
     def do_sample(self, message: Dict[str, Any], blocks: List[bytes]) -> Answer:
         """Tokens drawn by their probabilities behind prompts, and the most likely one in place of each."""

@@ -215,6 +215,9 @@ class Agreement:
     detail: str = ""
     #: The reference is the same graph on a plainer engine, not FP32 torch: what is wrong in the file is in both.
     same_graph: bool = False
+    #: Of the engine's probabilities from the reference's, in nats, mean over the positions; None where the engine
+    #: does not tell them.
+    kl_divergence: float | None = None
 
     @property
     def top1(self) -> float | None:

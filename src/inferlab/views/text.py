@@ -619,7 +619,9 @@ def agreement_text(agreement: Agreement | None) -> str:
         return f"unchecked: {agreement.detail if agreement else 'nothing was measured'}"
     word = "WRONG: " if agreement.status == "mismatch" else ""
     ties = f", {plural(agreement.ties, 'close choice')}" if agreement.ties else ""
+    divergence = agreement.kl_divergence
+    distance = "" if divergence is None else f", KL divergence {divergence:.2g}"
     return (
-        f"{word}{agreement.agreeing} of {agreement.positions} tokens{ties}; first {agreement.prefix} of "
+        f"{word}{agreement.agreeing} of {agreement.positions} tokens{ties}{distance}; first {agreement.prefix} of "
         f"{agreement.prefix_of} in a free generation; against {agreement.reference}"
     )

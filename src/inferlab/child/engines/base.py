@@ -207,9 +207,9 @@ class Engine:
             token = self.step(numpy.asarray(token))
             emit(int(token[0]))
 
-    def logits(self) -> Any:
-        """The logits [sequence, token] that the last tokens were chosen by; asked of a reference only."""
-        raise BadOption("it does not tell its logits")
+    def logits(self) -> Optional[Any]:
+        """The logits [sequence, token] that the last tokens were chosen by; None where it does not tell them."""
+        return None
 
     def cache_bytes(self) -> Optional[int]:
         """What the cache takes for the tokens in it, as the engine says; None where it does not."""

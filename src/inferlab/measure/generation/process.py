@@ -177,10 +177,10 @@ class Process(FreshProcesses):
         expected = {name: np.stack([checks[each][name] for each in numbers]) for name in checks[0]}
         prompts = np.concatenate([check_prompt(self._job, each) for each in numbers])
         free = generate(self._worker, prompts, expected["greedy"].shape[1]).arrays()["token_ids"]
-        forced = {"prompts": prompts, "tokens": expected["drawn"]}
+        forced = {"prompts": prompts, "tokens": expected["drawn"], "candidates": expected["candidates"]}
         # Requests that are batched continuously are checked as they are computed: at positions of their own.
         batched = self._cell.rate is not None and self._serving == "continuous batching"
-        chosen = ask(self._worker, "force", forced, batched=batched).arrays()["token_ids"]
+        chosen = ask(self._worker, "force", forced, batched=batched).arrays()
         self._scores.append(compare_tokens(free, chosen, expected))
 
     def agreement(self) -> Agreement:

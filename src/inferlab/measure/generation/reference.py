@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ _CHECKS = 2
 # What the cached tokens of a reference are. Positions are compared behind tokens that were drawn: greedy ones soon
 # repeat themselves, and then wrong weights choose them too (SmolLM2 behind random tokens: 4 different ones of 32;
 # OpenVINO, which misreads its Q4_1, agreed in 28 of 32 behind those, and in 11 of 32 behind drawn ones).
-_CHECK_KIND = "greedy and drawn"
+_CHECK_KIND = "greedy and drawn, with candidates"
 #: A choice of the reference whose logit is less above the next one, in standard deviations of all, is close.
 TIE = 0.1
 #: With fewer positions that agree or are close the tokens are wrong.
@@ -94,6 +95,7 @@ class Reference:
     label: str
     #: For each check the tokens of a free greedy generation (`greedy`), tokens drawn by their probabilities
     #: (`drawn`), the most likely token in place of each of these (`likely`) and its margin; all [position].
+    #: And the tokens that were most likely (`candidates`) with their `log_probabilities` [position, rank].
     checks: tuple[Arrays, ...] = ()
     reason: str = ""
     #: Made by the same graph on a plainer engine, for lack of weights that torch loads.
@@ -178,8 +180,7 @@ def _reference_checks(
             yield {
                 "greedy": greedy[0],
                 "drawn": sample["token_ids"][0],
-                "likely": sample["likely"][0],
-                "margins": sample["margins"][0],
+                **{name: values[0] for name, values in sample.items() if name != "token_ids"},
             }
 
 
@@ -191,26 +192,51 @@ class Score(NamedTuple):
     positions: int
     prefix: int
     prefix_of: int
+    #: Of the probabilities, mean over the positions; None where the engine does not tell them.
+    kl_divergence: float | None = None
 
 
-def compare_tokens(free: Tokens, chosen: Tokens, expected: Arrays) -> Score:
+def compare_tokens(free: Tokens, chosen: Arrays, expected: Arrays) -> Score:
     """Compare tokens [sequence, position] of a free generation, and those chosen behind what the reference drew.
 
     What is expected is the same for all sequences, [position], or of each its own.
     """
-    same = chosen == expected["likely"]
+    same = chosen["token_ids"] == expected["likely"]
     ties = ~same & (expected["margins"] < TIE)
     different = np.any(free != expected["greedy"], axis=0)
     positions = free.shape[-1]
     prefix = int(np.argmax(different)) if different.any() else positions
-    return Score(int(same.sum()), int(ties.sum()), same.size, prefix, positions)
+    by_engine = chosen.get("log_probabilities")
+    divergence = None if by_engine is None else kl_divergence(expected["log_probabilities"], by_engine)
+    return Score(int(same.sum()), int(ties.sum()), same.size, prefix, positions, divergence)
+
+
+def kl_divergence(reference: NDArray[np.float64], engine: NDArray[np.float64]) -> float | None:
+    """Of the engine's probabilities from the reference's, in nats, mean over the positions.
+
+    Both are logarithms of the probabilities of the reference's candidates [..., rank]. All other tokens count as
+    one, which makes it a little less than that of all tokens. None where a probability is not a number.
+    """
+    p, q = (np.concatenate([np.exp(logs), _others(logs)], axis=-1) for logs in (reference, engine))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0)
+    mean = float(terms.sum(axis=-1).mean())
+    return max(mean, 0.0) if np.isfinite(mean) else None
+
+
+def _others(log_probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The probability of all tokens that are no candidates; rounding must not make it none."""
+    others: NDArray[np.float64] = np.maximum(1.0 - np.exp(log_probabilities).sum(axis=-1, keepdims=True), 1e-12)
+    return others
 
 
 def agreement_of(reference: Reference, scores: Sequence[Score]) -> Agreement:
     """What all checks of a process say together."""
     if not scores:
         return Agreement("unchecked", reference.label, detail=reference.reason)
-    agreeing, ties, positions = (sum(score[index] for score in scores) for index in range(3))
+    agreeing = sum(score.agreeing for score in scores)
+    ties, positions = sum(score.ties for score in scores), sum(score.positions for score in scores)
+    divergences = [score.kl_divergence for score in scores if score.kl_divergence is not None]
     return Agreement(
         "match" if (agreeing + ties) / positions >= LEAST_AGREEMENT else "mismatch",
         reference.label,
@@ -220,6 +246,7 @@ def agreement_of(reference: Reference, scores: Sequence[Score]) -> Agreement:
         min(score.prefix for score in scores),
         scores[0].prefix_of,
         same_graph=reference.same_graph,
+        kl_divergence=fmean(divergences) if len(divergences) == len(scores) else None,
     )
 
 

@@ -303,6 +303,7 @@ def _agreement(shown: Sequence[Row]) -> list[Element]:
         *(_named(checked), _TOKENS, counted("Forced positions that agree", "agreeing", "positions")),
         Field("", "Close choices", lambda row: row.agreement.ties),
         counted("Free-running prefix", "prefix", "prefix_of"),
+        Field("", "KL divergence, nats", lambda row: row.agreement.kl_divergence, "{:.2g}".format),
         Field("", "Reference", lambda row: row.agreement.reference or row.agreement.detail, left=True),
     ]
     return [

@@ -348,6 +348,7 @@ DESCRIPTIONS = {
     "GenerationComparisonFacts.tokens": "How many tokens both arms chose alike.",
     "TokenAgreement.tokens": "How many tokens were generated.",
     "tolerance": "The largest error that counts as a match.",
+    "kl_divergence": "Of the engine's probabilities from the reference's, in nats; null where unknown.",
     "top1": "The share of positions with the same token; null where nothing was compared.",
     "tpot_ms": "Milliseconds per output token after the first; null for fewer than two.",
     "ProjectSummary.tpot_ms": "The lowest milliseconds per output token of generations whose tokens are right.",
