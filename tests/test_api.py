@@ -21,7 +21,8 @@ from inferlab.options import check_keywords
 from inferlab.options.plan import PLAN, Count, make_plan
 from inferlab.records import Plan
 from inferlab.store import Document
-from inferlab.store.formats import record_of
+from inferlab.store.formats import content_of, record_of
+from tests.helpers.answers import a_capacity
 from tests.helpers.sweeps import a_comparison, a_sweep, an_outcome
 
 #: Scripted, so that a busy machine does not matter.
@@ -74,7 +75,7 @@ def test_what_was_saved_can_be_plotted_by_its_id(sweep: BenchmarkResult, tmp_pat
         assert len(figure.data[0].x) == sum(
             len(s) for w in result.record.outcomes[0].runs[0].windows for s in w.streams
         )
-        store.add_document("capacity", "a capacity", {})
+        store.add_document("capacity", "a capacity", content_of(a_capacity()))
         (other,) = [one.id for one in store.history() if one.kind == "capacity"]
         with pytest.raises(
             BadInput, match=f"{other} is a capacity; benchmarks, generations, comparisons and searches have charts"

@@ -153,15 +153,22 @@ class OnnxRuntimeGenai(Engine):
         """The most likely tokens behind these: its own, which it has already, or others in their place."""
         self._given.append(tokens[:, None])
         if tokens is not self._last:
-            import numpy
-
-            self.rewind(self._context.shape[1])
-            self._generator.append_tokens(_ids(numpy.concatenate(self._given, axis=1)))
+            self._compute_again()
         return self._choose()
 
     def logits(self) -> Any:
-        """Those that the last tokens were chosen by."""
-        return self._generator.get_logits()[:, -1]
+        """Those that the last tokens were chosen by: there only before a token is chosen, so computed again."""
+        self._compute_again()
+        logits = self._generator.get_logits()[:, -1].copy()
+        self._choose()
+        return logits
+
+    def _compute_again(self) -> None:
+        """Compute all tokens behind the context, as if none had been chosen behind them."""
+        import numpy
+
+        self.rewind(self._context.shape[1])
+        self._generator.append_tokens(_ids(numpy.concatenate(self._given, axis=1)))
 
     def cache_bytes(self) -> Optional[int]:
         """What the tensors of keys and values take for the tokens in them; there is room for the context."""
