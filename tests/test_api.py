@@ -103,8 +103,8 @@ def test_two_arms_are_compared_in_turns_and_saved(tmp_path: Path) -> None:
             "demo:digits",
             engine="fake",
             scenario="sync",
-            a_options={"engine_option": {"latency_us": 2000}},
-            b_options={"engine_option": {"latency_us": 6000}},
+            a_options={"engine_option": {"latency_us": 5000}},
+            b_options={"engine_option": {"latency_us": 15000}},
             engine_option={"spin": 0},
             time=3,
             store=store,
@@ -117,8 +117,8 @@ def test_two_arms_are_compared_in_turns_and_saved(tmp_path: Path) -> None:
         assert stored == found.record
         assert inferlab.plot(entry.id, store=store).data[0].y == inferlab.plot(found).data[0].y
     assert found.record.labels == (
-        "engine_options=latency_us=2000 spin=0",
-        "engine_options=latency_us=6000 spin=0",
+        "engine_options=latency_us=5000 spin=0",
+        "engine_options=latency_us=15000 spin=0",
     )
     assert isinstance(found, inferlab.ComparisonResult)
     assert 2 < found.ratio < 4 and found.record.pairs

@@ -126,15 +126,15 @@ def quick_engines() -> Iterator[None]:
     """
     from inferlab.model import inputs
     from inferlab.model.flops import count
-    from inferlab.transform import cleanup, prune, quantize
+    from inferlab.transform import channels, cleanup, quantize
 
     def refuse(*_: Any) -> Any:
         raise InferlabError("not traced here")
 
     with contextlib.ExitStack() as patched:
-        for module in (count, prune):
+        for module in (count, channels):
             patched.enter_context(mock.patch.object(module, "trace", refuse))
-        for module in (prune, cleanup):
+        for module in (channels, cleanup):
             patched.enter_context(mock.patch.object(module, "run_task", _run_task))
         patched.enter_context(mock.patch.object(quantize, "Worker", _engine))
         patched.enter_context(mock.patch.object(inputs, "memory_limit", lambda: _MOST_INPUT_BYTES))
