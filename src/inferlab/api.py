@@ -6,17 +6,17 @@ import inspect
 import os
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from inferlab.errors import BadInput, GoalNotReached
 from inferlab.in_memory import InMemory
 from inferlab.lab import Lab
 from inferlab.lab.comparison import arm_plans, generation_arms
-from inferlab.lab.lab import concerns_tokens
-from inferlab.lab.tracking import entry_labels
+from inferlab.lab.lab import concerns_tokens, open_lab
 from inferlab.machine.conditions import examine
+from inferlab.measure import unpaired
 from inferlab.measure.queueing import parse_objective
 from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, compare_saved, saved_result
 from inferlab.model_results import OptimizationResult, ProfileResult
@@ -58,7 +58,7 @@ from inferlab.results import (
     GenerationResult,
     RecommendationResult,
 )
-from inferlab.store import open_store, saving_store
+from inferlab.store import open_store
 from inferlab.views import benchmark_file, optimization, results, text
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def compare_sweeps(
     """
     with _Call("compare", COMPARISON, {"margin": margin}, store, None) as call:
         of_a, of_b = (_saved_cells(one, call.lab) for one in (a, b))
-        return ComparisonSweepResult(call.lab.compare_saved(of_a, of_b, call.values["margin"]))
+        return ComparisonSweepResult(unpaired.compare_sweeps(of_a, of_b, call.values["margin"]))
 
 
 def profile(
@@ -312,8 +312,8 @@ class _Call:
             stack.push(self._stack)
             given = self._memory.options(self._given)
             self.values = check_keywords(self._function, self._known, given)
-            labels = entry_labels(self.values.get("label", ()))
-            self.lab = Lab(self._stack.enter_context(_store(self._store, self.listener)), labels=labels)
+            labels = self.values.get("label", ())
+            self.lab = self._stack.enter_context(open_lab(self._store, labels, self.listener))
             stack.pop_all()
         return self
 
@@ -417,23 +417,6 @@ def _listener(progress: Progress | None) -> Listener:
             progress(None, line)
 
     return listen
-
-
-@contextmanager
-def _store(store: Any, listener: Listener) -> Iterator[Store | None]:
-    """The store to save in: an open one stays open."""
-    if store is False:
-        yield None
-        return
-    if store is None or isinstance(store, str | os.PathLike):
-        with saving_store(None if store is None else str(os.fspath(store)), listener) as opened:
-            yield opened
-        return
-    from inferlab.store.store import Store
-
-    if not isinstance(store, Store):
-        raise BadInput(f"store is a path, a URL, an open store, None or False, not a {type(store).__name__}.")
-    yield store
 
 
 #: What the arguments mean that are no declared options.

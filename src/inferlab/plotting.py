@@ -172,7 +172,7 @@ def _entry(name: str, store: Any) -> _Held:
     if isinstance(store, Store):
         found = store.get(entry_id)
     else:
-        with open_store(None if store is None else os.fspath(store), make=False) as opened:
+        with open_store(store, make=False) as opened:
             found = opened.get(entry_id)
     record: Any = record_of(found) if isinstance(found, Document) else found.benchmark
     if isinstance(record, ComparisonSweep):

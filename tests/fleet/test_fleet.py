@@ -16,6 +16,7 @@ import pytest
 import inferlab
 from inferlab.errors import BadInput
 from inferlab.lab import Lab
+from inferlab.measure.unpaired import compare_sweeps
 from inferlab.records import Benchmark, Event
 from inferlab.store import open_store
 from inferlab.store.store import Store
@@ -242,7 +243,7 @@ def test_results_of_two_machine_types_are_compared_unpaired_and_say_what_differs
     lab = Lab(store)
     found = lab.benchmark(a_plan(model, fleet, 1, on=("a", "b"), prices=(("a", 0.36), ("b", 3.6))))
     a, b = (lab.saved_results(f"{found.id}#{number}") for number in (1, 2))
-    told = results.lines(lab.compare_saved(a, b))
+    told = results.lines(compare_sweeps(a, b))
     assert any(line.startswith("Measured: unpaired, 2 and 2 processes of saved results") for line in told)
     assert "Note: the results also differ in machine type: a and b." in told
     assert f"Note: the results also differ in machine: {fleet.name('a')} and {fleet.name('b')}." in told

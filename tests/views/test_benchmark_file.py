@@ -12,7 +12,7 @@ import pytest
 
 from inferlab import views
 from inferlab.errors import BadInput
-from inferlab.lab import Lab
+from inferlab.measure.unpaired import compare_sweeps
 from inferlab.records import Benchmark, Failure, Model, Outcome, Plan
 from inferlab.views import benchmark_file, results, tables
 from tests.helpers.runs import a_cell, steady_run
@@ -119,7 +119,7 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
     views.write(ONE, tmp_path / f"a.{first}")
     views.write(slower, tmp_path / f"b.{second}")
     a, b = (benchmark_file.load_all(str(tmp_path / name)) for name in (f"a.{first}", f"b.{second}"))
-    (found,) = Lab.compare_saved(a, b).results
+    (found,) = compare_sweeps(a, b).results
     assert found.verdict == "slower"
     assert found.ratio.value == pytest.approx(((3.0 * 3.1 * 3.2) / (2.0 * 2.1 * 2.2)) ** (1 / 3))
     assert found.differences == () and found.outputs_match is True
@@ -128,9 +128,7 @@ def test_results_in_files_of_any_kind_can_be_compared(tmp_path: Path, first: str
 def test_of_several_results_one_is_named_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "both.csv"
     views.write(BOTH, path)
-    (found,) = Lab.compare_saved(
-        benchmark_file.load_all(f"{path}#1"), benchmark_file.load_all(f"{path}#1")
-    ).results
+    (found,) = compare_sweeps(benchmark_file.load_all(f"{path}#1"), benchmark_file.load_all(f"{path}#1")).results
     assert found.ratio.value == 1.0
     with pytest.raises(BadInput, match=r"has 2 results. Name one of them: .*both.csv#1 to .*both.csv#2"):
         benchmark_file.load(str(path))
@@ -157,7 +155,7 @@ def test_of_two_sweeps_all_cells_that_both_have_are_compared_in_one_table(tmp_pa
     views.write(sweep("onnxruntime", (1, 2.0), (8, 16.0), (32, 64.0)), tmp_path / "a.csv")
     views.write(sweep("openvino", (8, 16.0), (1, 1.0), (64, 128.0)), tmp_path / "b.json")
     a, b = (benchmark_file.load_all(str(tmp_path / name)) for name in ("a.csv", "b.json"))
-    found = Lab.compare_saved(a, b)
+    found = compare_sweeps(a, b)
     # Each of two intervals has half of the error.
     assert [result.ratio.level for result in found.results] == [0.99, 0.99]
     told = [(result.place, str(result.verdict)) for result in found.results]
@@ -178,14 +176,14 @@ def test_sweeps_without_a_common_cell_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"a\.json and .*b\.json have no cell in common. Name one of each: .*json#1"
     ):
-        Lab.compare_saved(a, b)
+        compare_sweeps(a, b)
 
 
 def test_a_sweep_without_a_measured_cell_is_refused(tmp_path: Path) -> None:
     views.write(Benchmark(Plan("m"), MODEL, (FAILED, FAILED)), tmp_path / "a.json")
     failed = benchmark_file.load_all(str(tmp_path / "a.json"))
     with pytest.raises(BadInput, match="One of the two has no cell that was measured"):
-        Lab.compare_saved(failed, failed)
+        compare_sweeps(failed, failed)
 
 
 @pytest.mark.parametrize(

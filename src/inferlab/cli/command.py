@@ -457,16 +457,10 @@ class Work:
     @contextmanager
     def lab(self) -> Iterator[Lab]:
         """The laboratory, on the store that results are saved in."""
-        from inferlab.lab import Lab
-        from inferlab.lab.tracking import entry_labels
-        from inferlab.store import saving_store
+        from inferlab.lab.lab import open_lab
 
-        with self.log:
-            if self._no_save:
-                yield Lab()
-                return
-            with saving_store(self._store_url, self.log) as store:
-                yield Lab(store, labels=entry_labels(self._labels))
+        with self.log, open_lab(False if self._no_save else self._store_url, self._labels, self.log) as lab:
+            yield lab
 
     def say_resume(self, entry_id: str) -> None:
         """Say how to go on with a generation, or what is made of some, that was cut off."""

@@ -76,6 +76,7 @@ def command(
     """Parse, compare, show."""
     from inferlab.lab.comparison import arm_plans
     from inferlab.lab.lab import concerns_tokens
+    from inferlab.measure.unpaired import compare_sweeps
     from inferlab.views import results
 
     own = [_settings(values.pop(name)) for name in ("only_a", "only_b")]
@@ -86,7 +87,7 @@ def command(
                 raise BadInput(
                     "Layers are those of models that are measured now: name the models, not saved results."
                 )
-            compared: _Compared = lab.compare_saved(*_saved_results(models, lab), values["margin"])
+            compared: _Compared = compare_sweeps(*_saved_results(models, lab), values["margin"])
         elif concerns_tokens(models, chosen := given_values(values), own=own):
             if layers:
                 raise BadInput("The layers of a model that generates tokens are not compared: leave out --layers.")

@@ -62,9 +62,10 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
             profile = lab.profile(make_plan(model, values, timed=False), make_profile(values), work.log)
         work.show(profile)
         if other is not None:
+            from inferlab.profiling.diff import diff
             from inferlab.views.reports.profile import diff_blocks
 
-            show_blocks(diff_blocks(lab.layer_diff(other, profile)), below=True)
+            show_blocks(diff_blocks(diff(other, profile)), below=True)
     if html_path:
         work.write(html_path, profile, ".html", "Report written to")
     missing = profile.problems or (profile.performance and profile.performance.problems)

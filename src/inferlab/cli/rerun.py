@@ -61,6 +61,7 @@ def command(
     from inferlab.cli.generate import show_made
     from inferlab.lab import Lab
     from inferlab.lab.bundles import open_bundle, with_releases
+    from inferlab.measure.unpaired import compare_sweeps
     from inferlab.views.results import view_of
 
     is_bundle = name.lower().endswith(_ENDING)
@@ -78,7 +79,7 @@ def command(
             before = store.get(bundle.entry)
             benchmark = lab.benchmark(plan, work.log, live=work.log.live, against=before.id)
             if all(outcome.status == "done" for outcome in benchmark.outcomes) and benchmark.id:
-                compared = lab.compare_saved(lab.saved_results(before.id), lab.saved_results(benchmark.id))
+                compared = compare_sweeps(lab.saved_results(before.id), lab.saved_results(benchmark.id))
         else:
             before = store.get(name)
             if isinstance(before, Document) and before.kind == GENERATION:

@@ -128,16 +128,19 @@ class LocalSweep:
         unfinished = [cell for cell in cells if outcomes[cell.id].status in ("pending", "cancelled")]
         waiting = in_random_order(unfinished, self._plan.seed)
         self._done, self._of = len(cells) - len(waiting), len(cells)
+        several = self._of > 1
+        tell = self._tell if several else self._listen
         for cell in waiting:
             # The inputs are made again for each cell: those of all would fill the memory.
             job = make_job(self._plan, self._model, cell, self._live)
-            self._tell(Event("cell", {"cell": cell, "number": self._done + 1, "of": self._of}))
-            tell_inputs(self._plan, job, self._tell)
+            if several:
+                tell(Event("cell", {"cell": cell, "number": self._done + 1, "of": self._of}))
+            tell_inputs(self._plan, job, tell)
             known = outcomes[cell.id].runs
             runs = list(known)
 
             with cell_status() as end:
-                for run in self._executor.measure(job, known, self._tell):
+                for run in self._executor.measure(job, known, tell):
                     check_alike(known, run)
                     runs.append(run)
                     self._saver.run(cell, run)
@@ -146,18 +149,16 @@ class LocalSweep:
             outcome = Outcome(cell, end.status, tuple(runs), end.failure)
             outcomes[cell.id] = outcome
             self._saver.finish(outcome)
-            self._tell(Event("measured", {"outcome": outcome}))
+            if several:
+                tell(Event("measured", {"outcome": outcome}))
             self._done += 1
             if end.status == "cancelled":
                 break
         return Benchmark(self._plan, self._model, tuple(outcomes.values()), self._saver.id)
 
     def _tell(self, event: Event) -> None:
-        """Pass on what is worth telling, with how much of the whole is done."""
-        if self._of == 1:
-            if event.code not in ("cell", "measured"):
-                self._listen(event)
-        elif event.fraction is not None:
+        """Of several cells, pass on what is worth telling, with how much of the whole is done."""
+        if event.fraction is not None:
             whole = (self._done + event.fraction) / self._of
             self._listen(replace(event, fraction=whole))
         elif event.code in WORTH_TELLING:

@@ -14,7 +14,7 @@ from inferlab.lab.lookup import Lookup, read_unchanged_model
 from inferlab.lab.tracking import branch_entries, cell_key, segments_around
 from inferlab.measure import intervals
 from inferlab.measure.intervals import LEAST_POINTS
-from inferlab.measure.unpaired import SavedResult, compare_with_series, saved_result
+from inferlab.measure.unpaired import SavedResult, compare_sweeps, compare_with_series, saved_result
 from inferlab.records import Benchmark, Event, Listener, Plan, ignore
 from inferlab.records.comparison import Comparison, ComparisonSweep
 from inferlab.store.entries import Entry
@@ -149,7 +149,7 @@ def against_baseline(
     failures = [outcome.failure.message for outcome in benchmark.outcomes if outcome.failure]
     if failures:
         raise EngineFailed(failures[0])
-    sweep = lab.compare_saved(baseline.results, [one for one in measured if one is not None], margin)
+    sweep = compare_sweeps(baseline.results, [one for one in measured if one is not None], margin)
     return replace(
         sweep, interrupted=any(outcome.status != "done" for outcome in benchmark.outcomes), id=benchmark.id
     )

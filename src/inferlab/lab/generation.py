@@ -169,8 +169,6 @@ def compare_plans(
     COMPARISON["margin"].validate(margin)
     ONLY_GENERATION["metric"].validate(metric)
     GENERATION["time"].validate(time_s)
-    if labels is None and plans[0] == plans[1]:
-        listener(Event("same-arms"))
     labels = labels or arm_labels(*plans)
     jobs = [only_generation_job(plan_generation(plan, listener), plan) for plan in plans]
     spreads = lab.expected_spreads("generation-comparison")

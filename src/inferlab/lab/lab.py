@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, InferlabError
 from inferlab.lab.executor import Executor, executor_for, with_absolute_paths
 from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
 from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan
 from inferlab.model.reading import read_model
 from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore
-from inferlab.store import Saver
+from inferlab.settings import entry_labels
+from inferlab.store import Saver, open_store
 from inferlab.worker import time_limit
 
 if TYPE_CHECKING:  # a benchmark passes through none of these rooms
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from inferlab.lab.bisection import BisectionRequest
     from inferlab.lab.generation import MadeOfGenerations, PlannedGeneration
-    from inferlab.measure.unpaired import SavedResult
     from inferlab.model.inputs import Data
     from inferlab.profiling.diff import LayerDiff
     from inferlab.records import (
@@ -170,8 +173,6 @@ class Lab(Lookup):
         from inferlab.lab.comparison import arm_labels, comparison_title
         from inferlab.records.comparison import ComparisonSweep
 
-        if labels is None and a == b:
-            listener(Event("same-arms"))
         labels = labels or arm_labels(a, b)
         comparison = self._compared(a, b, labels, time_s, margin, listener, fresh, goal)
         self.new_saver(listener).record(ComparisonSweep((comparison,)), comparison_title(a, b, labels))
@@ -179,10 +180,11 @@ class Lab(Lookup):
 
     def compare_layers(self, a: Plan, b: Plan, time_s: float = 30.0, listener: Listener = ignore) -> LayerDiff:
         """Which layers of plan B differ from plan A's, of a profile of each, made within this time."""
+        from inferlab.profiling.diff import diff
         from inferlab.records.profile import ProfileOptions
 
         wanted = ProfileOptions(loss=False, estimate=False, approximate=False, time_s=time_s / 2)
-        return self.layer_diff(self.profile(a, wanted, listener), self.profile(b, wanted, listener))
+        return diff(self.profile(a, wanted, listener), self.profile(b, wanted, listener))
 
     def compare_all(
         self,
@@ -229,15 +231,6 @@ class Lab(Lookup):
             spreads = self.expected_spreads()
             job = ComparisonJob(arms[0], arms[1], labels, time_s, margin, goal, spreads, fresh)
             return self.executor_for(a).compare(job, listener)
-
-    @staticmethod
-    def compare_saved(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
-        """Compare the cells of two benchmarks that were measured before; unpaired, hence less sure."""
-        from inferlab.measure.unpaired import compare_sweeps
-        from inferlab.options.plan import COMPARISON
-
-        COMPARISON["margin"].validate(margin)
-        return compare_sweeps(a, b, margin)
 
     def bisect(
         self, request: BisectionRequest, install: Callable[[str], None], listener: Listener = ignore
@@ -489,12 +482,37 @@ class Lab(Lookup):
         validate_plan(replace(plan, engines=(*plan.engines, *asked.engines)))
         return plan, self._only_job(plan, listener)
 
-    @staticmethod
-    def layer_diff(a: Profile, b: Profile) -> LayerDiff:
-        """Which layers of B differ from A's, by how much, and how sure that is."""
-        from inferlab.profiling.diff import diff
 
-        return diff(a, b)
+@contextmanager
+def open_lab(
+    where: str | os.PathLike[str] | Store | Literal[False] | None,
+    labels: Sequence[tuple[str, str]],
+    listener: Listener,
+) -> Iterator[Lab]:
+    """A lab that saves in a store: of a path or URL, an open one, which stays open, or by default the user's own.
+
+    Where that cannot be opened and nobody named it, measuring goes on; False saves nothing. Entries are marked
+    with these `labels`, and with those that the surroundings say.
+    """
+    if where is False:
+        yield Lab()
+        return
+    from inferlab.store.store import Store
+
+    store: Store | None = None
+    with ExitStack() as stack:
+        if isinstance(where, Store):
+            store = where
+        elif where is None or isinstance(where, str | os.PathLike):
+            try:
+                store = stack.enter_context(open_store(where))
+            except InferlabError as error:
+                if where or os.environ.get("INFERLAB_STORE"):
+                    raise
+                listener(Event("unsaved", {"reason": str(error)}))
+        else:
+            raise BadInput(f"store is a path, a URL, an open store, None or False, not a {type(where).__name__}.")
+        yield Lab(store, labels=entry_labels(labels))
 
 
 def concerns_tokens(

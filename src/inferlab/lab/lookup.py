@@ -151,9 +151,9 @@ class Lookup:
         """How much pairs differed on each machine so far; nothing where little is known."""
         known: dict[str, dict[int, list[float]]] = {}
         with suppress(InferlabError):  # a store that cannot be read is no reason not to measure
-            for entry in () if self._store is None else self._store.history(_COMPARISONS_READ, kinds=(kind,)):
-                for num_cores, pair_sd in _pair_sds(entry.brief):
-                    known.setdefault(entry.node, {}).setdefault(num_cores, []).append(pair_sd)
+            for node, brief in () if self._store is None else self._store.briefs(kind, _COMPARISONS_READ):
+                for num_cores, pair_sd in _pair_sds(brief):
+                    known.setdefault(node, {}).setdefault(num_cores, []).append(pair_sd)
         return {machine: _priors(by_cores) for machine, by_cores in known.items()}
 
     def saved_generation(self, entry_id: str | None) -> GenerationSweep:

@@ -153,6 +153,8 @@ class PairedComparison:
         Gives what all pairs together say, by the fields that the records of all comparisons have in common. Ctrl-C
         ends it early: pairs that are complete are kept.
         """
+        if self._job.labels[0] == self._job.labels[1]:
+            self._listener(Event("same-arms"))
         self._listener(Event("comparing", {"seconds": self._job.time_s}))
         interrupted = False
         try:

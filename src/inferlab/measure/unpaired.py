@@ -15,7 +15,7 @@ from inferlab.measure import intervals
 from inferlab.measure.check import worst
 from inferlab.measure.intervals import inflation
 from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, statistic, with_samples
-from inferlab.options.plan import COLUMNS, cell_texts
+from inferlab.options.plan import COLUMNS, COMPARISON, cell_texts
 from inferlab.records import Benchmark, Estimate, Outcome
 from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep
 
@@ -101,12 +101,13 @@ def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedRes
     )
 
 
-def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float) -> ComparisonSweep:
+def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
     """Compare the cells of two saved sweeps that have the same conditions, whatever all of one sweep differ in.
 
     Their intervals hold for all of them together (Bonferroni): of many equal cells at most 2 % have one that is
     called faster or slower.
     """
+    COMPARISON["margin"].validate(margin)
     if not a or not b:
         raise BadInput("One of the two has no cell that was measured. See: inferlab history")
     if len(a) == len(b) == 1:

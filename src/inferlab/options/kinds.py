@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import numbers
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.options import NUMBER, Kind, Number, Whole, Word, refusal
 
-_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-_LONGEST_LABEL = 200
 _PRICE = Number(0, above=True)
 
 
@@ -154,38 +151,6 @@ class LevelsByName(Pairs):
     def check_value(self, name: str, key: str, values: Mapping[str, Any]) -> float:
         """A number."""
         return NUMBER.check(f"{name}[{key!r}]", values[key])
-
-
-class Labels(Pairs):
-    """What an entry is marked with: NAME=VALUE, a dictionary in Python."""
-
-    metavar = "NAME=VALUE"
-    dictionary = "a dictionary of texts such as {'branch': 'main'}"
-
-    def read(self, part: str) -> Sequence[tuple[str, str]]:
-        """A name and its value."""
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise ValueError(f"The label '{part}' is not of the form NAME=VALUE, such as branch=main.")
-        try:
-            return [self.limited("", (name.strip(), value.strip()))]
-        except BadInput as error:
-            raise ValueError(str(error)) from None
-
-    def check_value(self, name: str, key: str, values: Mapping[str, Any]) -> str:
-        """A short text."""
-        if not isinstance(values[key], str):
-            raise refusal(name, self.dictionary, values)
-        return str(self.limited(name, (key, values[key]))[1])
-
-    def limited(self, name: str, value: Any) -> Any:
-        """A name of letters, digits and _ . -, with a text of one line that is not too long."""
-        key, text = value
-        if not _LABEL.fullmatch(key):
-            raise BadInput(f"A label's name has up to 40 letters, digits and _ . -, unlike {key!r:.60}.")
-        if not text or len(text) > _LONGEST_LABEL or not text.isprintable():
-            raise BadInput(f"The label {key} is one line of 1 to {_LONGEST_LABEL} characters, not {text!r:.60}.")
-        return value
 
 
 class Prices(Pairs):

@@ -1,12 +1,14 @@
 """The options of a plan: what is measured, on what, how long, and where."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
-from inferlab.options import File, Flag, Number, Option, Share, Whole, Word, declared, field_values
-from inferlab.options.kinds import Labels, Pairs, Prices, Shapes
+from inferlab.errors import BadInput
+from inferlab.options import File, Flag, Number, Option, Share, Whole, Word, declared, field_values, refusal
+from inferlab.options.kinds import Pairs, Prices, Shapes
 from inferlab.records import Cell, Pinning, Plan, Scenario, StreamMode
 
 T = TypeVar("T")
@@ -19,6 +21,8 @@ Count: TypeAlias = int | Literal["max"] | None
 ShapesLike: TypeAlias = str | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
 
 _STREAMS = ("benchmark", "compare", "capacity")
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_LONGEST_LABEL = 200
 _IN_ALL = "Total seconds, including loading."
 
 
@@ -364,6 +368,38 @@ class PlanKeywords(TypedDict, total=False):
             commands=("benchmark", "compare", "capacity", "recommend", "profile"),
         ),
     ]
+
+
+class Labels(Pairs):
+    """What an entry is marked with: NAME=VALUE, a dictionary in Python."""
+
+    metavar = "NAME=VALUE"
+    dictionary = "a dictionary of texts such as {'branch': 'main'}"
+
+    def read(self, part: str) -> Sequence[tuple[str, str]]:
+        """A name and its value."""
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"The label '{part}' is not of the form NAME=VALUE, such as branch=main.")
+        try:
+            return [self.limited("", (name.strip(), value.strip()))]
+        except BadInput as error:
+            raise ValueError(str(error)) from None
+
+    def check_value(self, name: str, key: str, values: Mapping[str, Any]) -> str:
+        """A short text."""
+        if not isinstance(values[key], str):
+            raise refusal(name, self.dictionary, values)
+        return str(self.limited(name, (key, values[key]))[1])
+
+    def limited(self, name: str, value: Any) -> Any:
+        """A name of letters, digits and _ . -, with a text of one line that is not too long."""
+        key, text = value
+        if not _LABEL.fullmatch(key):
+            raise BadInput(f"A label's name has up to 40 letters, digits and _ . -, unlike {key!r:.60}.")
+        if not text or len(text) > _LONGEST_LABEL or not text.isprintable():
+            raise BadInput(f"The label {key} is one line of 1 to {_LONGEST_LABEL} characters, not {text!r:.60}.")
+        return value
 
 
 class BenchmarkKeywords(PlanKeywords, total=False):

@@ -25,11 +25,10 @@ __all__ = [
     "Stored",
     "inspect_store",
     "open_store",
-    "saving_store",
 ]
 
 
-def open_store(url: str | None = None, make: bool = True) -> Store:
+def open_store(url: str | os.PathLike[str] | None = None, make: bool = True) -> Store:
     """Open the store that is named, else that of `INFERLAB_STORE`, else the user's own; it is made if missing.
 
     A path is an SQLite file; `postgresql://…` is a PostgreSQL database. Without `make` a file that is missing
@@ -38,28 +37,14 @@ def open_store(url: str | None = None, make: bool = True) -> Store:
     from inferlab.store.database import connect, prepare
     from inferlab.store.store import Store
 
-    database = connect(url or os.environ.get("INFERLAB_STORE") or None, make)
+    named = None if url is None else str(os.fspath(url))
+    database = connect(named or os.environ.get("INFERLAB_STORE") or None, make)
     try:
         prepare(database)
     except BaseException:
         database.close()
         raise
     return Store(database)
-
-
-@contextmanager
-def saving_store(url: str | None, listener: Listener) -> Iterator[Store | None]:
-    """The store to save results in; None where it cannot be opened and nobody named it: measuring goes on."""
-    try:
-        store = open_store(url)
-    except InferlabError as error:
-        if url or os.environ.get("INFERLAB_STORE"):
-            raise
-        listener(Event("unsaved", {"reason": str(error)}))
-        yield None
-        return
-    with store:
-        yield store
 
 
 @contextmanager

@@ -305,6 +305,13 @@ class Store:
             after = None if before is None else rows.find_id(connection, before, self.name)
             return rows.history_page(connection, limit, after, model, engine, status, project_id, kinds, labels)
 
+    def briefs(self, kind: str, limit: int) -> list[tuple[str, Mapping[str, Any]]]:
+        """Where the newest entries of a kind were made, and their briefs."""
+        query = "SELECT node, brief FROM entry WHERE kind = :kind ORDER BY created_at DESC, id DESC LIMIT :limit"
+        with self._database.reading() as connection, self._sound():
+            newest = connection.rows(query, kind=kind, limit=limit)
+            return [(row["node"], parse_json(row["brief"] or "{}")) for row in newest]
+
     def entry(self, entry_id: str) -> Entry:
         """One line of the history."""
         with self._database.reading() as connection, self._sound():

@@ -9,7 +9,7 @@ import pytest
 
 from inferlab import benchmark
 from inferlab.errors import BadInput
-from inferlab.lab.tracking import entry_labels
+from inferlab.settings import entry_labels
 from inferlab.store import open_store
 
 
