@@ -21,11 +21,11 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 from ray.cluster_utils import Cluster
 
 from benchmarks import side_by_side as side
-from inferlab.fleet.remote import packed, unpacked
 from inferlab.lab import Lab, read_model
 from inferlab.measure.stats import median_ms
 from inferlab.records import Event, Plan, ignore
 from inferlab.store import Saver, open_store
+from inferlab.store.samples import pack_run, unpack_run
 
 _MACHINES, _CELLS = 1000, 100
 #: Each cell there, of five processes with calls of 1 ms.
@@ -121,7 +121,7 @@ def many(address: str, cells: int) -> dict[str, float]:
         grown = _memory_bytes() - before_bytes
     count = len(benchmark.outcomes)
     measured = sum(outcome.status == "done" for outcome in benchmark.outcomes)
-    sent = [sum(map(len, packed(run))) for outcome in benchmark.outcomes for run in outcome.runs]
+    sent = [sum(map(len, pack_run(run))) for outcome in benchmark.outcomes for run in outcome.runs]
     print(
         f"{measured} of {count} cells over 3 nodes in {taken:.1f} s: {3 * taken / count:.3f} s a cell and node; "
         f"the driver computes {cpu / count * 1e3:.1f} ms a cell (scheduling, unpacking, saving); its memory grew "
@@ -171,12 +171,12 @@ def _handling() -> tuple[float, float]:
     plan = fake(1, time_s=_CELL_S / _PROCESSES, engine_options=options)
     with tempfile.TemporaryDirectory() as folder, open_store(str(Path(folder) / "lab.db")) as store:
         (outcome,) = Lab().benchmark(plan).outcomes
-        travelling = packed(outcome.runs[0])
+        travelling = pack_run(outcome.runs[0])
         saver = Saver(store, ignore)
         saver.begin(plan, read_model(plan.model), [outcome.cell])
         began = time.process_time()
         for _ in range(_REPEATS):
-            saver.run(outcome.cell, unpacked(travelling))
+            saver.run(outcome.cell, unpack_run(*travelling))
         return sum(map(len, travelling)), (time.process_time() - began) / _REPEATS
 
 

@@ -42,6 +42,11 @@ def config_file() -> Path:
     return _named("INFERLAB_CONFIG") or _home("XDG_CONFIG_HOME", ".config") / "config.toml"
 
 
+def store_file() -> Path:
+    """The file of the user's own store."""
+    return _data_folder() / "lab.db"
+
+
 def _data_folder() -> Path:
     return _home("XDG_DATA_HOME", ".local/share")
 

@@ -17,8 +17,7 @@ import click
 import pytest
 
 from inferlab.records import Benchmark, Outcome, OutputCheck
-from inferlab.store import open_store
-from inferlab.store.database import VERSION_TABLE
+from inferlab.store import VERSION_TABLE, open_store
 from tests.cli.conftest import Run
 from tests.helpers.postgresql import postgresql, postgresql_url
 from tests.helpers.runs import a_cell, steady_run

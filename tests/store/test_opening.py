@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from inferlab.errors import BadInput, InferlabError
-from inferlab.store import dialects, open_store
-from inferlab.store.database import VERSION_TABLE
+from inferlab.store import VERSION_TABLE, database, open_store
 from tests.helpers.runs import a_cell, steady_run
 from tests.helpers.stored import MODEL, PLAN, a_benchmark, benchmark_of, save, save_done
 
@@ -213,10 +212,10 @@ def test_a_network_file_system_gets_no_log_that_other_machines_would_not_see(
     mounts.write_text(
         f"/dev/vda / ext4 rw 0 0\nserver:/home {tmp_path} nfs4 rw 0 0\ntmp {tmp_path}/local tmpfs rw 0 0\n"
     )
-    assert dialects._on_network(tmp_path / "lab.db", mounts)
-    assert not dialects._on_network(tmp_path / "local" / "lab.db", mounts)
-    assert not dialects._on_network(Path("/home/lab.db"), mounts)
-    monkeypatch.setattr(dialects, "_on_network", lambda path: True)
+    assert database._on_network(tmp_path / "lab.db", mounts)
+    assert not database._on_network(tmp_path / "local" / "lab.db", mounts)
+    assert not database._on_network(Path("/home/lab.db"), mounts)
+    monkeypatch.setattr(database, "_on_network", lambda path: True)
     path = tmp_path / "lab.db"
     with open_store(str(path)) as store:
         save_done(store, a_cell())

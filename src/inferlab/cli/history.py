@@ -53,7 +53,7 @@ def command(
 
     See one with: inferlab show ID
     """
-    from inferlab.store.database import NoStore
+    from inferlab.store import NoStore
     from inferlab.views import history as render
 
     if series:

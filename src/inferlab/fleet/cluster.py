@@ -33,6 +33,7 @@ from inferlab.fleet.parcels import Packed, Parcel
 from inferlab.fleet.remote import CellOrder, NodeDescription, Payload
 from inferlab.measure.recommend import Search
 from inferlab.records import Event, Failure, Listener, Machine
+from inferlab.store.samples import unpack_run
 from inferlab.version import __version__
 
 # A node that does not answer so long is not there for us.
@@ -261,7 +262,7 @@ class _Stream:
         if isinstance(item, Failure):
             self._failure = item
             return [], True
-        return [Measured(self._node_id, remote.unpacked(item))], True
+        return [Measured(self._node_id, unpack_run(*item))], True
 
 
 class _EventCollector:

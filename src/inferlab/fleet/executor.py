@@ -15,7 +15,7 @@ from inferlab.fleet import nodes
 from inferlab.fleet.cluster import Cluster, joined
 from inferlab.fleet.nodes import Crashed, Ended, Lost, MachineType, Node, Progress, Ready, SearchAnswer
 from inferlab.fleet.parcels import pack_file, pack_model
-from inferlab.fleet.remote import CellOrder, Payload, packed
+from inferlab.fleet.remote import CellOrder, Payload
 from inferlab.fleet.schedule import LOOK_S, Schedule, Slot
 from inferlab.measure.cells import cells_of
 from inferlab.measure.recommend import Search
@@ -36,6 +36,7 @@ from inferlab.records import (
     Run,
 )
 from inferlab.store import Saver
+from inferlab.store.samples import pack_run
 
 
 class Ray:
@@ -197,7 +198,7 @@ class FleetSweep(Site):
 
     def measure(self, node: Node, cell: Cell, before: Sequence[Run]) -> None:
         """Let a node measure a cell."""
-        runs = tuple(map(packed, before))
+        runs = tuple(map(pack_run, before))
         self._cluster.measure(node, CellOrder(self._plan, self._model, cell, self.payload, runs, self._live))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlab import machine
-from inferlab.codec import dumps, plain, restored
+from inferlab.codec import plain
 from inferlab.engines import environments, registry
 from inferlab.errors import BadInput, EngineFailed, InferlabError
 from inferlab.fleet import parcels
@@ -18,12 +18,9 @@ from inferlab.fleet.parcels import Parcel
 from inferlab.measure import cell, cells
 from inferlab.measure.recommend import Search, recommend
 from inferlab.model.inputs import digest
-from inferlab.records import Cell, Event, Failure, Listener, Model, Plan, Recommendation, Run
-from inferlab.store.samples import pack, unpack
+from inferlab.records import Cell, Event, Failure, Listener, Model, Plan, Recommendation
+from inferlab.store.samples import PackedRun, pack_run, unpack_run
 from inferlab.version import __version__
-
-#: A Run as the store has it: JSON, and the raw samples in a few bytes each.
-PackedRun = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +104,9 @@ def measure(order: CellOrder, name: str, listener: Listener) -> Iterator[PackedR
                     f"The node {name} generates other inputs than this machine. Install the same version of "
                     "NumPy on both, or give --input."
                 )
-            before = [unpacked(run) for run in order.before]
+            before = [unpack_run(*run) for run in order.before]
             for run in cell.measure(job, before, listener):
-                yield packed(run)
+                yield pack_run(run)
         except (BadInput, EngineFailed) as error:
             yield cell.failure_of(error)
 
@@ -161,17 +158,3 @@ def as_node(name: str) -> Iterator[None]:
 def _environment_of_parent() -> set[str]:
     text = machine.read_text(Path(f"/proc/{os.getppid()}/environ"))
     return {pair.partition("=")[0] for pair in text.split("\0")}
-
-
-def packed(run: Run) -> PackedRun:
-    """A run as it travels: a few bytes for each sample."""
-    arrays: list[Any] = []
-    return dumps(run, arrays), pack(arrays)
-
-
-def unpacked(run: PackedRun) -> Run:
-    """The run that travelled."""
-    import json
-
-    text, samples = run
-    return restored(Run, json.loads(text), unpack(samples))

@@ -1,4 +1,4 @@
-"""The database behind a store: transactions, which database it is, and whether its tables are ours.
+"""The database behind a store: transactions, statements, what its errors mean; SQLite, a file.
 
 entry   A benchmark, or a document; both share their ids and the history. `created_at` is ISO 8601 in UTC with
         microseconds, so that its order is that of time. `content` is JSON: {"plan": …, "model": …}, or the
@@ -15,25 +15,18 @@ job     What is to be measured, is measured or was; `content` is what was asked,
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 from inferlab.errors import BadInput, InferlabError, NotSaved
 
-#: The modules in `migrations/` that lead from one version to the next: plain SQL that never changes again. What
-#: lists show of a document is derived from it by the code of today after the last of them.
-#: 1: entries, cells, runs. 2: cell.cached_wrong. 3: projects, jobs, entry.project_id, entry.brief.
-#: 4: entry.labels, cell.cached_engine_version, cell.cached_machine, cell.cached_peak_memory_bytes.
-#: 5: keys of profiles and versions.
-MIGRATIONS = ("v0001_entries", "v0002_wrong", "v0003_projects", "v0004_labels", "v0005_predicted")
-SCHEMA_VERSION = len(MIGRATIONS)
-#: As alembic wrote it, which made the first three versions: the number as text of four digits in `version_num`.
-VERSION_TABLE = "inferlab_version"
 #: The tables, each with the column that tells its rows apart.
 KEYS = {"entry": "id", "cell": "row", "run": "row", "project": "id", "job": "id"}
 TABLES = frozenset(KEYS)
@@ -42,6 +35,8 @@ BUSY_S = 30.0
 Row = dict[str, Any]
 #: So many connections are kept open for the next transaction.
 _MOST_IDLE = 8
+# The log's index is memory that processes share, which those on other machines would not see.
+_NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")
 
 
 class Connection:
@@ -253,110 +248,163 @@ def store_error(label: str, error: Exception, unreachable: bool) -> InferlabErro
     return InferlabError(f"The store {label} reports a fault: {reason}")
 
 
-class NoStore(BadInput):
-    """There is no such store, and whoever only wants to read must not make one."""
+class SQLite(Database):
+    """An SQLite file, by its path."""
 
+    dialect = "sqlite"
+    shared = False
+    #: None: writers have locked the file as a whole.
+    row_lock = ""
+    errors = (sqlite3.Error, UnicodeDecodeError)
+    begin_reading = ("BEGIN",)
+    # One that reads before it writes may not be able to wait for its lock: writers take it first.
+    begin_writing = ("BEGIN IMMEDIATE",)
+    # Copying a table, as migrations may, must not cascade; a transaction cannot switch this.
+    begin_migrating = ("PRAGMA foreign_keys = OFF", "BEGIN IMMEDIATE")
 
-def default_path() -> Path:
-    """Where the user's own store lies."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "inferlab" / "lab.db"
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path = path.absolute()
+        if path.is_dir():
+            raise BadInput(f"The store {path} is a folder. Name a file in it, such as {path / 'lab.db'}.")
+        if not path.parent.is_dir():
+            raise BadInput(f"The folder of the store {path} does not exist. Make it first: mkdir -p {path.parent}")
+        exists, folder = path.exists(), os.access(path.parent, os.W_OK | os.X_OK)
+        if exists and not os.access(path, os.R_OK):
+            raise BadInput(f"The store {path} may not be read. Change its permissions or name another store.")
+        if not exists and not folder:
+            raise BadInput(f"The folder {path.parent} cannot be written to. Name a store elsewhere with --store.")
+        #: SQLite writes files beside the database too, so that it needs the folder.
+        self.read_only = exists and not (folder and os.access(path, os.W_OK))
 
-
-def connect(url: str | None, make: bool) -> Database:
-    """Connect to a database by path or URL, whatever is in it."""
-    if url is None:
-        path = default_path()
+    def open(self) -> sqlite3.Connection:
+        """A new connection: with the write-ahead log where that can be, to read alone where we may not write."""
+        if self.read_only:
+            return self._connect_to_read()
+        connection = self._connect("rwc")
         try:
-            if make:
-                path.parent.mkdir(parents=True, exist_ok=True)
+            self._use_log(connection)
+            connection.execute("PRAGMA foreign_keys = ON")
+            # A run takes seconds to measure and a sync milliseconds: not even a power cut shall cost one.
+            connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def checking(self) -> Iterator[Connection]:
+        """A transaction that reads, in which text that is no UTF-8 has surrogates rather than to be an error."""
+        with self.explained(), closing(self._connect_to_read()) as connection:
+            connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+            connection.execute("BEGIN")
+            yield Connection(connection, self)
+
+    def faults(self, connection: Connection) -> list[str]:
+        """What SQLite finds wrong with its file and with references between tables."""
+        messages = [row["integrity_check"] for row in connection.rows("PRAGMA integrity_check")]
+        lost = connection.rows("PRAGMA foreign_key_check")
+        return [
+            *(f"the file is damaged: {message}" for message in messages if message != "ok"),
+            *(f"{row['table']} {row['rowid']} refers to a missing {row['parent']}" for row in lost),
+        ]
+
+    def backup(self, path: Path) -> None:
+        """Copy it into a new file, of one moment, while others may use it; refused where there is a file."""
+        if path.exists() or path.is_symlink():
+            raise BadInput(f"{path} is there already and is not overwritten. Name another file.")
+        if not path.parent.is_dir():
+            raise BadInput(f"The folder of {path} does not exist. Make it first: mkdir -p {path.parent}")
+        import tempfile  # late: it takes longer than most of the history
+
+        try:
+            with self.explained(), tempfile.TemporaryDirectory(dir=path.parent, prefix=".inferlab-") as folder:
+                copy = Path(folder) / "copy.db"
+                self._copy(copy)
+                with copy.open("rb") as file:
+                    os.fsync(file.fileno())
+                # Unlike a rename, a link does not replace what has come there meanwhile.
+                path.hardlink_to(copy)
+        except FileExistsError as error:
+            raise BadInput(f"{path} is there already and is not overwritten. Name another file.") from error
         except OSError as error:
-            raise BadInput(
-                f"The folder {path.parent} of the store cannot be made: {error.strerror}. Name another store "
-                "with --store or INFERLAB_STORE."
-            ) from error
-        return _sqlite(path, make)
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return _sqlite(Path(url).expanduser(), make)
-    if scheme == "sqlite":
-        # Three slashes before a relative path, four before an absolute one.
-        return _sqlite(Path(rest.removeprefix("/")), make)
-    if scheme in ("postgresql", "postgres", "postgresql+psycopg"):
-        from inferlab.store.dialects import PostgreSQL
+            raise NotSaved(f"The copy could not be written to {path}: {error.strerror or error}.") from error
 
-        return PostgreSQL(url, BUSY_S)
-    raise BadInput(
-        f"A store is a path (SQLite) or a URL that begins with postgresql://, not with {scheme}://. "
-        "Change --store or INFERLAB_STORE."
-    )
+    def _copy(self, path: Path) -> None:
+        with (
+            closing(self._connect_to_read()) as connection,
+            closing(sqlite3.connect(path)) as target,
+        ):
+            connection.backup(target)
+            # In one file: the copy of a store with a write-ahead log would want one too.
+            target.execute("PRAGMA journal_mode = DELETE")
 
+    def tables(self, connection: Connection) -> set[str]:
+        """The names of all tables but SQLite's own; a file with statements of somebody else's is refused."""
+        objects = connection.rows("SELECT type, name FROM sqlite_master WHERE type <> 'index'")
+        for row in objects:
+            if row["type"] != "table":
+                raise BadInput(
+                    f"{self.label} is not a store as inferlab makes it: it has the {row['type']} {row['name']!r}, "
+                    "which could change or hide what is saved. Name another store."
+                )
+        return {row["name"] for row in objects if not row["name"].startswith("sqlite_")}
 
-def _sqlite(path: Path, make: bool) -> Database:
-    from inferlab.store.dialects import SQLite
+    def shrink(self) -> None:
+        """Make the file smaller, if no other program is in the way."""
+        with contextlib.suppress(sqlite3.Error), closing(self.open()) as connection:
+            connection.execute("VACUUM")
 
-    if not (make or path.exists()):
-        raise NoStore(
-            f"There is no store {path}. Name the right one with --store or INFERLAB_STORE; one is made when "
-            "something is measured: inferlab benchmark demo:resnet50 -t 3"
-        )
-    return SQLite(path, BUSY_S)
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self._path.as_uri()}?mode={mode}"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        # Tables of a file that somebody else made call no functions that do more than compute.
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
 
+    def _connect_to_read(self) -> sqlite3.Connection:
+        connection = self._connect("ro")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError:
+            # A log without its files cannot be opened where none can be made. Without a log beside it, the
+            # file alone is all there is.
+            connection.close()
+            log = Path(f"{self._path}-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            connection = self._connect("ro&immutable=1")
+        return connection
 
-def prepare(database: Database) -> None:
-    """Make or migrate the tables where they are missing or old; refuse those that are not ours or newer."""
-    with database.reading() as connection:
-        if _version(connection, database) == SCHEMA_VERSION:
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Switch the write-ahead log on, where it is not yet and can be: it stays on for good."""
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal" or _on_network(self._path):
             return
-    if database.read_only:
-        raise BadInput(
-            f"The store {database.label} cannot be written to, and its tables are missing or of an older "
-            "inferlab. Copy it to a folder of yours and name the copy with --store."
-        )
-    with database.migrating() as connection:
-        # Another process may have done it while we waited.
-        version = _version(connection, database)
-        if version < SCHEMA_VERSION:
-            _migrate(connection, database.dialect, version)
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                # Where it cannot be, SQLite keeps its rollback journal, which is as safe but makes readers wait.
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                # Two processes that make a store at once: SQLite does not wait for this lock by itself.
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
 
-def _migrate(connection: Connection, dialect: str, version: int) -> None:
-    for name in MIGRATIONS[version:]:
-        import_module(f"inferlab.store.migrations.{name}").upgrade(connection.rows, dialect)
-    if version:
-        from inferlab.store.rows import refresh_briefs, refresh_origins
-
-        connection.rows(f"UPDATE {VERSION_TABLE} SET version_num = :new", new=f"{SCHEMA_VERSION:04}")  # noqa: S608
-        refresh_briefs(connection)
-        refresh_origins(connection)
-        return
-    connection.rows(
-        f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
-        f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
-    )
-    connection.rows(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:new)", new=f"{SCHEMA_VERSION:04}")  # noqa: S608
-
-
-def _version(connection: Connection, database: Database) -> int:
-    """The version of the tables, 0 where there are none; those that are not ours or newer are refused."""
-    label, tables = database.label, database.tables(connection)
-    if VERSION_TABLE not in tables:
-        # A file is ours alone; a database that is shared may have other tables than those we need.
-        foreign = tables & TABLES if database.shared else tables
-        if foreign:
-            raise BadInput(
-                f"{label} is a database of another program: it has the table {min(foreign)!r} and is not "
-                "marked as a store of inferlab. Name another store."
-            )
-        return 0
-    versions = connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608
-    stated = versions[0]["version_num"] if versions else None
-    version = int(stated) if stated is not None and str(stated).isdecimal() else 0
-    if not version:
-        raise BadInput(f"The version of the store {label} cannot be read ({stated!r}). Name another store.")
-    if version > SCHEMA_VERSION:
-        raise BadInput(
-            f"The store {label} has tables of version {version}; this inferlab knows them up to version "
-            f"{SCHEMA_VERSION}. Use the newer inferlab that wrote it, or name another store."
-        )
-    return version
+def _on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Whether the file lies on another machine, as far as the system says."""
+    try:
+        lines = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return False
+    target = path.resolve()
+    # Of mount points above the file the deepest counts; of those on one spot, the last.
+    kind = ""
+    depth = 0
+    for _, point, filesystem, *_ in lines:
+        where = Path(point.replace("\\040", " "))
+        if target.is_relative_to(where) and len(where.parts) >= depth:
+            kind, depth = filesystem, len(where.parts)
+    return kind.startswith(_NETWORK)

@@ -23,12 +23,12 @@ from inferlab.codec import dumps, parse_json, restored
 from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Cell, Failure, Model, Plan, Run
 from inferlab.records.generation import GenerationSweep
-from inferlab.store import rows
-from inferlab.store.database import KEYS, SCHEMA_VERSION, TABLES, VERSION_TABLE, Connection, Database, Row, insert
+from inferlab.store import SCHEMA_VERSION, VERSION_TABLE, rows
+from inferlab.store.database import KEYS, TABLES, Connection, Database, Row, insert
 from inferlab.store.entries import BENCHMARK, PRECEDENCE, brief_of, digest_of
 from inferlab.store.formats import GENERATION_RUNS, current
 from inferlab.store.rows import moment, read_labels
-from inferlab.store.samples import unpack
+from inferlab.store.samples import unpack, unpack_run
 from inferlab.units import size
 from inferlab.version import __version__
 
@@ -334,7 +334,7 @@ def _cell(row: Row) -> None:
 
 
 def _run(row: Row) -> None:
-    restored(Run, parse_json(row["content"]), unpack(row["samples"]))
+    unpack_run(row["content"], row["samples"])
 
 
 def _project(row: Row) -> None:

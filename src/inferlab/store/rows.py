@@ -175,15 +175,15 @@ def insert_cell(connection: Connection, entry_id: str, position: int, cell: Cell
 
 def insert_run(connection: Connection, cell_row: int, position: int, measured: Run) -> None:
     """Insert what one process measured of a cell."""
-    from inferlab.store.samples import pack
+    from inferlab.store.samples import pack_run
 
-    arrays: list[Any] = []
+    content, samples = pack_run(measured)
     values = {
         "cell_row": cell_row,
         "position": position,
         "started_at": safe(measured.started_at),
-        "content": dumps(measured, arrays),
-        "samples": pack(arrays),
+        "content": content,
+        "samples": samples,
     }
     insert(connection, "run", values)
 
@@ -222,10 +222,10 @@ def drop_cut_runs(connection: Connection, cell_row: int) -> None:
 
 def runs_of(connection: Connection, cell_row: int) -> Iterator[Run]:
     """The runs of a cell, in the order in which they were saved."""
-    from inferlab.store.samples import unpack
+    from inferlab.store.samples import unpack_run
 
     for row in runs(connection, cell_row):
-        yield restored(Run, parse_json(row["content"]), unpack(row["samples"]))
+        yield unpack_run(row["content"], row["samples"])
 
 
 def refresh(connection: Connection, cell_row: int) -> bool:

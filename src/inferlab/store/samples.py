@@ -13,11 +13,16 @@ import struct
 import zlib
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferlab.records import Samples
+from inferlab.codec import dumps, parse_json, restored
+from inferlab.records import Run, Samples
+
+#: JSON, and the raw samples in a few bytes each.
+PackedRun = tuple[str, bytes]
 
 # Version 1: zlib of the header (number of streams; of each its length and whether it has due times), then
 # the byte planes of all pauses, all durations, all waits.
@@ -31,6 +36,17 @@ _LEVEL = 6
 _MOST_EXPANSION = 32
 _LEAST_LIMIT = 64 << 20
 _INT = np.dtype("<i8")
+
+
+def pack_run(run: Run) -> PackedRun:
+    """A run as it is stored and travels."""
+    arrays: list[Any] = []
+    return dumps(run, arrays), pack(arrays)
+
+
+def unpack_run(content: str, samples: bytes) -> Run:
+    """The run that `pack_run` packed; a ValueError says what is wrong with it."""
+    return restored(Run, parse_json(content), unpack(samples))
 
 
 def pack(streams: Sequence[Samples]) -> bytes:
