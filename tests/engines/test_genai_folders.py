@@ -16,8 +16,8 @@ from inferlab.errors import BadInput
 from inferlab.lab import Lab
 from inferlab.measure.generation.cells import generation_cells
 from inferlab.measure.generation.reference import engine_files, make_generation_job
-from inferlab.model.generative import names_generative, read_generative
-from inferlab.model.reading import read_model
+from inferlab.model.generative import read_generative
+from inferlab.model.reading import names_generative, read_model
 from inferlab.records import ignore
 from inferlab.records.generation import GenerationOutcome, GenerationPlan, TensorGroup
 from inferlab.workspace.generations import read_any

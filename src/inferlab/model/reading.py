@@ -215,6 +215,27 @@ def read_model(name: str, listener: Listener = ignore, engines: Sequence[str] = 
     return inspect_foreign(located.path, located.kind, name)
 
 
+def names_generative(name: str) -> bool:
+    """Whether a source can only mean a model that generates, as its name and files tell; fetches nothing."""
+    if name.startswith("demo:"):
+        return name.removeprefix("demo:") in GENERATIVE_DEMOS
+    if "://" in name:
+        return name.partition("?")[0].lower().endswith(".gguf")
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            from inferlab.child.engines import past_present  # late, both: most sources are no folders
+            from inferlab.model.generative import is_genai
+
+            return is_genai(path) or past_present.looks_generative(str(path))
+        if not path.is_file():
+            return name.lower().endswith(".gguf")
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF" or name.lower().endswith(".gguf")
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 def inspect_foreign(located_path: Path, kind: Kind, source: str) -> Model:
     """The model in an OpenVINO, torch.export or TorchScript file, or in a Hugging Face folder."""
     files = [located_path]

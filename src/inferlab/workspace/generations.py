@@ -9,8 +9,7 @@ from typing import TypeVar, get_args
 from inferlab.errors import BadInput, NotThere
 from inferlab.lab import read_model
 from inferlab.measure.stats import engine_version
-from inferlab.model.genai_folders import names_genai_folder
-from inferlab.model.generative import read_generative
+from inferlab.model.generative import names_genai_folder, read_generative
 from inferlab.model.reading import locate
 from inferlab.records import Failure, Finding, Kind, Listener, Model, Status, ignore
 from inferlab.records.generation import (
