@@ -93,12 +93,12 @@ def plan_generation(
     )
 
 
-def resumed(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
+def resume_sweep(saved: GenerationSweep, listener: Listener) -> PlannedGeneration:
     """A saved sweep that can go on: its model and prompts are as they were, and this machine has its cells."""
-    return _going_on(plan_generation(saved.plan, listener), saved)
+    return _with_outcomes_of(plan_generation(saved.plan, listener), saved)
 
 
-def _going_on(now: PlannedGeneration, saved: GenerationSweep) -> PlannedGeneration:
+def _with_outcomes_of(now: PlannedGeneration, saved: GenerationSweep) -> PlannedGeneration:
     """What was planned now, with the outcomes that are saved; refused where it is not the same any more."""
     if now.sweep.model.digest != saved.model.digest:
         raise BadInput(f"The model {saved.model.source} has changed since it was measured. Measure it again.")
@@ -284,7 +284,7 @@ def recommend_generation(
     planned = _grid(plan, time_s, listener)
     grid_id, final = "", before.final if before else None
     if before is not None:
-        planned = _going_on(planned, before.sweep)
+        planned = _with_outcomes_of(planned, before.sweep)
         grid_id = before.sweep.id if lab.store.has(before.sweep.id) else ""
     save = lab.saving(plan.model, listener, entry_id)
     save_grid = lab.saving(planned.sweep.model.source, listener, grid_id)

@@ -12,7 +12,7 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.lab.executor import Executor, executor_for, with_absolute_paths
 from inferlab.lab.lookup import Lookup, drop_cut_runs, read_unchanged_model
 from inferlab.measure.cells import Job, only_job, tell_inputs, validate_plan
-from inferlab.model.reading import read_model
+from inferlab.model.reading import names_generative, read_model
 from inferlab.records import Benchmark, Cell, Event, Listener, Outcome, Plan, ignore
 from inferlab.settings import entry_labels
 from inferlab.store import Saver, open_store
@@ -337,11 +337,11 @@ class Lab(Lookup):
 
     def resume_generation(self, entry_id: str | None = None, listener: Listener = ignore) -> GenerationSweep:
         """Go on with a generation that was cut off, by default the newest; what is done is not measured again."""
-        from inferlab.lab.generation import resumed
+        from inferlab.lab.generation import resume_sweep
 
         saved = self.saved_generation(entry_id)
         with time_limit(saved.plan.patience_s):
-            return self._run_generation(resumed(saved, listener), listener, saved.id)
+            return self._run_generation(resume_sweep(saved, listener), listener, saved.id)
 
     def rerun_generation(self, entry_id: str, listener: Listener = ignore) -> GenerationSweep:
         """Measure a saved generation again under the same conditions, as a new entry."""
@@ -417,7 +417,7 @@ class Lab(Lookup):
         return rerun(self, saved, listener, saved.id)
 
     def optimize(
-        self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, goal: Goal | None = None
+        self, plan: Plan, options: VersionOptions, listener: Listener = ignore, goal: Goal | None = None
     ) -> Optimization:
         """Make an optimised version of a model, and measure what it cost and gained, in a plan of one cell.
 
@@ -427,59 +427,59 @@ class Lab(Lookup):
         from inferlab.lab.versions import Versioning
 
         with time_limit(plan.patience_s):
-            plan, job = self._to_optimize(plan, asked, listener)
-            return Versioning(self, plan, asked, job, listener, goal).run()
+            plan, job = self._to_optimize(plan, options, listener)
+            return Versioning(self, plan, options, job, listener, goal).run()
 
     def search(
-        self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, saver: Saver | None = None
+        self, plan: Plan, options: VersionOptions, listener: Listener = ignore, saver: Saver | None = None
     ) -> Front:
         """Try recipes, cheapest first, for one that reaches the goal that is asked, in a plan of one cell.
 
         It is saved after each recipe; Ctrl-C keeps that. `chosen` seems to reach the goal: `reach` makes it and
         measures it again, which decides.
         """
-        from inferlab.lab.versions import searched
+        from inferlab.lab.versions import run_search
 
-        if asked.goal is None:
+        if options.goal is None:
             raise BadInput('A search needs a goal, such as "2x faster".')
         with time_limit(plan.patience_s):
-            plan, job = self._to_optimize(plan, asked, listener)
-            return searched(self, plan, asked, job, saver or self.new_saver(listener), listener)
+            plan, job = self._to_optimize(plan, options, listener)
+            return run_search(self, plan, options, job, saver or self.new_saver(listener), listener)
 
     def reach(
-        self, plan: Plan, asked: VersionOptions, listener: Listener = ignore, nearest: bool = False
+        self, plan: Plan, options: VersionOptions, listener: Listener = ignore, nearest: bool = False
     ) -> tuple[Front, Optimization | None]:
         """Search for a recipe that reaches the goal and make its version, with `nearest` what comes nearest to it.
 
         The version is measured again, and the front's `confirmed` says what came of that: of many recipes, the one
         that is chosen may have been lucky.
         """
-        from inferlab.lab.versions import made_of
+        from inferlab.lab.versions import make_chosen
 
         saver = self.new_saver(listener)
-        found = self.search(plan, asked, listener, saver)
-        goal = asked.goal
+        found = self.search(plan, options, listener, saver)
+        goal = options.goal
         # A speed is confirmed on the engine that it is the goal on, whatever else is measured.
         needed = plan.engines[:1] if goal is not None and goal.speedup is not None else ()
-        engines = (*needed, *(engine for engine in asked.engines if engine not in needed))
-        found, version = made_of(
+        engines = (*needed, *(engine for engine in options.engines if engine not in needed))
+        found, version = make_chosen(
             found,
             nearest,
             lambda recipe: self.optimize(
-                plan, replace(asked, recipe=recipe, goal=None, engines=engines), listener, goal
+                plan, replace(options, recipe=recipe, goal=None, engines=engines), listener, goal
             ),
         )
         if version is not None:
             saver.record(found, found.model)
         return found, version
 
-    def _to_optimize(self, plan: Plan, asked: VersionOptions, listener: Listener) -> tuple[Plan, Job]:
+    def _to_optimize(self, plan: Plan, options: VersionOptions, listener: Listener) -> tuple[Plan, Job]:
         """The plan of the one cell that a version is measured in, and that cell for the original."""
         from inferlab.optimizing.options import validate_version
 
-        validate_version(asked)
-        plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=asked.time_s)
-        validate_plan(replace(plan, engines=(*plan.engines, *asked.engines)))
+        validate_version(options)
+        plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=options.time_s)
+        validate_plan(replace(plan, engines=(*plan.engines, *options.engines)))
         return plan, self._only_job(plan, listener)
 
 
@@ -524,7 +524,6 @@ def concerns_tokens(
     does not generate.
     """
     from inferlab.engines import registry
-    from inferlab.model.generative import names_generative, read_generative
     from inferlab.options.generation import ONLY_GENERATION, names_tokens
 
     models = (*models, *(str(values["model"]) for values in own if "model" in values))
@@ -533,12 +532,16 @@ def concerns_tokens(
         return True
     named = [f"The option {name}" for name in given if name in ONLY_GENERATION]
     named += [f"The objective '{slo}'"] if names_tokens(slo) else []
-    for model in models if named else ():
+    if not named:
+        return False
+    from inferlab.model.generative import read_generative
+
+    for model in models:
         try:
             read_generative(model)
         except BadInput as error:
             raise BadInput(f"{named[0]} is for models that generate tokens. {error}") from error
-    return bool(named)
+    return True
 
 
 def _profile_data(wanted: ProfileOptions, job: Job) -> Data | None:

@@ -78,14 +78,14 @@ class Versioning:
     """One version on its way."""
 
     def __init__(
-        self, lab: Lab, plan: Plan, asked: VersionOptions, job: Job, listener: Listener, goal: Goal | None = None
+        self, lab: Lab, plan: Plan, options: VersionOptions, job: Job, listener: Listener, goal: Goal | None = None
     ) -> None:
-        self._plan, self._asked, self._job = plan, asked, job
+        self._plan, self._options, self._job = plan, options, job
         #: What it was chosen for, so that measuring it goes on until that is settled or the time is over.
         self._goal = goal
         self._lab, self._listener = lab, listener
         self._saver = lab.new_saver(listener)
-        self._target = check_target(asked.out, job.model)
+        self._target = check_target(options.out, job.model)
 
     def run(self) -> Optimization:
         """Make the version, then measure it; Ctrl-C keeps what there is from when the model is made."""
@@ -103,12 +103,12 @@ class Versioning:
     def make(self) -> tuple[BuiltModel, ResolvedRecipe, Basis]:
         """The optimised model in its place, what the recipe became, and the profiles that it goes by."""
         model, job = self._job.model, self._job
-        data_file = quantization.data_name(self._asked.recipe, self._asked.data_file)
+        data_file = quantization.data_name(self._options.recipe, self._options.data_file)
         data = quantization.load(data_file, model) if data_file else self._generated()
         counted = costs(model, shapes_of(data))
         basis = self._basis()
         recipe, findings = quantization.fix_calibration(
-            self._asked.recipe, data_file, model, own_shapes(job), self._plan.seed
+            self._options.recipe, data_file, model, own_shapes(job), self._plan.seed
         )
         recipe, more = keep_sensitive(recipe, model, counted, data, self._target.parent, self._listener)
         resolved = resolve(recipe, counted, basis.loss, basis.performance, model)
@@ -121,15 +121,15 @@ class Versioning:
 
     def _basis(self) -> Basis:
         """Profiles that were made before, or are made now where levels come from a loss budget."""
-        asked, pruning = self._asked, self._asked.recipe.pruning
-        known = saved_basis(asked, self._job.model, self._lab)
-        if pruning is None or pruning.budget is None or asked.recipe.digest:
+        options, pruning = self._options, self._options.recipe.pruning
+        known = saved_basis(options, self._job.model, self._lab)
+        if pruning is None or pruning.budget is None or options.recipe.digest:
             return known
         wanted = ProfileOptions(
-            performance=bool(asked.engines),
+            performance=bool(options.engines),
             levels=() if pruning.pattern == CHANNEL else None if can_impose(self._job) else _TRIED,
-            data_file=asked.data_file,
-            time_s=asked.time_s,
+            data_file=options.data_file,
+            time_s=options.time_s,
             estimate=False,
         )
         return completed(known, self._plan, wanted, self._lab, self._listener)
@@ -142,7 +142,7 @@ class Versioning:
             format=FORMAT,
             inferlab=__version__,
             created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            name=self._asked.name or self._target.stem,
+            name=self._options.name or self._target.stem,
             model=self._job.model,
             optimized=made.model,
             recipe=made.recipe,
@@ -158,17 +158,17 @@ class Versioning:
 
     def _measured(self, found: Optimization, made: BuiltModel, basis: Basis) -> Iterator[Optimization]:
         """The version as it grows by one engine after the other; what an engine cannot do is a problem."""
-        for number, engine in enumerate(self._asked.engines, 1):
-            self._listener(Event("versus", {"engine": engine, "number": number, "of": len(self._asked.engines)}))
+        for number, engine in enumerate(self._options.engines, 1):
+            self._listener(Event("versus", {"engine": engine, "number": number, "of": len(self._options.engines)}))
             try:
-                contest = self._contest(engine, found)
-                compared = self._lab.executor_for(self._plan).compare(contest, self._listener)
+                comparison_job = self._comparison_job(engine, found)
+                compared = self._lab.executor_for(self._plan).compare(comparison_job, self._listener)
             except InferlabError as error:
                 found = replace(found, problems=(*found.problems, f"{engine}: {error}"))
                 yield found
                 continue
             saver = self._lab.new_saver(self._listener)
-            title = f"{contest.labels[0]} / {contest.labels[1]}"
+            title = f"{comparison_job.labels[0]} / {comparison_job.labels[1]}"
             saver.record(ComparisonSweep((compared,)), title)
             one = measured(compared, made.recipe, found.optimized, predicted(made.recipe, engine, basis))
             found = replace(found, measured=(*found.measured, replace(one, entry_id=saver.id)))
@@ -176,19 +176,19 @@ class Versioning:
             if compared.interrupted:
                 return
 
-    def _contest(self, engine: str, found: Optimization) -> ComparisonJob:
+    def _comparison_job(self, engine: str, found: Optimization) -> ComparisonJob:
         plan = replace(self._plan, engines=(engine,))
         a, b = (only_job(plan, model) for model in (found.model, found.optimized))
         labels = self._plan.model, found.name
-        time_s, spreads = _LOADING * self._asked.time_s, self._lab.expected_spreads()
-        contest = ComparisonJob(a, b, labels, time_s, MARGIN, spreads=spreads)
+        time_s, spreads = _LOADING * self._options.time_s, self._lab.expected_spreads()
+        comparison_job = ComparisonJob(a, b, labels, time_s, MARGIN, spreads=spreads)
         if self._goal is None or self._goal.speedup is None or engine != self._job.cell.engine:
-            return contest
-        time_s = max(time_s, _CONFIRMING * self._asked.search_s)
-        return replace(contest, time_s=time_s, goal=1 / self._goal.speedup)
+            return comparison_job
+        time_s = max(time_s, _CONFIRMING * self._options.search_s)
+        return replace(comparison_job, time_s=time_s, goal=1 / self._goal.speedup)
 
 
-def saved_basis(asked: VersionOptions, model: Model, lab: Lab) -> Basis:
+def saved_basis(options: VersionOptions, model: Model, lab: Lab) -> Basis:
     """The profiles of a model that were made before, as far as they are named."""
 
     def saved(name: str) -> Profile:
@@ -200,8 +200,8 @@ def saved_basis(asked: VersionOptions, model: Model, lab: Lab) -> Basis:
             )
         return found
 
-    loss = saved(asked.loss_id).loss if asked.loss_id else None
-    performance = saved(asked.performance_id).performance if asked.performance_id else None
+    loss = saved(options.loss_id).loss if options.loss_id else None
+    performance = saved(options.performance_id).performance if options.performance_id else None
     return Basis(loss, performance)
 
 
@@ -312,63 +312,63 @@ _MOST_SENSITIVE = 8
 _PROFILE_SHARE = 1 / 24
 
 
-def searched(lab: Lab, plan: Plan, asked: VersionOptions, job: Job, saver: Saver, listener: Listener) -> Front:
+def run_search(lab: Lab, plan: Plan, options: VersionOptions, job: Job, saver: Saver, listener: Listener) -> Front:
     """The whole front, saved after each recipe; Ctrl-C keeps what there is."""
-    found: Front | None = None
-    for found in searching(lab, plan, asked, job, listener):
-        saver.record(found, found.model)
-    assert found is not None, "a search ends with what it found"
-    return found
+    front: Front | None = None
+    for front in search_recipes(lab, plan, options, job, listener):
+        saver.record(front, front.model)
+    assert front is not None, "a search ends with what it found"
+    return front
 
 
-def made_of(
-    found: Front, nearest: bool, make: Callable[[Recipe], Optimization]
+def make_chosen(
+    front: Front, nearest: bool, make: Callable[[Recipe], Optimization]
 ) -> tuple[Front, Optimization | None]:
     """The version of the recipe that a search chose, with `nearest` of what comes nearest to the goal.
 
     `make` measures it again, and the front says what came of that: of many recipes, the one that is chosen may
     have been lucky.
     """
-    place = found.nearest if nearest and found.chosen is None else found.chosen
-    if place is None or found.interrupted:
-        return found, None
+    place = front.nearest if nearest and front.chosen is None else front.chosen
+    if place is None or front.interrupted:
+        return front, None
     try:
-        version = make(found.candidates[place].recipe)
+        version = make(front.candidates[place].recipe)
     except KeyboardInterrupt:
-        return replace(found, interrupted=True), None
+        return replace(front, interrupted=True), None
     if version.interrupted:
-        found = replace(found, interrupted=True)
+        front = replace(front, interrupted=True)
     else:
         loss = None if version.distance is None else _loss(version.distance)
-        candidate = pareto.confirmed(found.candidates[place], version, found.engine, loss)
-        reaches = pareto.reaches(candidate, found.goal, found.original_bytes)
-        found = replace(found, confirmed=replace(candidate, reaches=reaches))
-    return found, replace(version, search=found)
+        candidate = pareto.confirmed(front.candidates[place], version, front.engine, loss)
+        reaches = pareto.reaches(candidate, front.goal, front.original_bytes)
+        front = replace(front, confirmed=replace(candidate, reaches=reaches))
+    return front, replace(version, search=front)
 
 
-def searching(lab: Lab, plan: Plan, asked: VersionOptions, job: Job, listener: Listener) -> Iterator[Front]:
+def search_recipes(lab: Lab, plan: Plan, options: VersionOptions, job: Job, listener: Listener) -> Iterator[Front]:
     """The front as it grows; the last is the whole one."""
-    assert asked.goal is not None
-    target = check_target(asked.out, job.model)
+    assert options.goal is not None
+    target = check_target(options.out, job.model)
     with _beside(target) as folder:
-        bench = Workbench(lab, plan, asked, job, folder, listener)
-        space = SearchSpace(job.cell.engine, asked.goal, asked.recipe, can_impose(job))
+        bench = Workbench(lab, plan, options, job, folder, listener)
+        space = SearchSpace(job.cell.engine, options.goal, options.recipe, can_impose(job))
         size = job.model.size_bytes
-        for found in search(space, size, bench, asked.search_s, listener, time.monotonic):
-            yield _front(found, asked, bench, job)
+        for found in search(space, size, bench, options.search_s, listener, time.monotonic):
+            yield _front(found, options, bench, job)
 
 
 class Workbench:
     """Makes the copies of a search in a folder, and compares each with the original."""
 
     def __init__(
-        self, lab: Lab, plan: Plan, asked: VersionOptions, job: Job, folder: Path, listener: Listener
+        self, lab: Lab, plan: Plan, options: VersionOptions, job: Job, folder: Path, listener: Listener
     ) -> None:
-        self._lab, self._plan, self._asked, self._job = lab, plan, asked, job
+        self._lab, self._plan, self._options, self._job = lab, plan, options, job
         self._folder = folder
         self._spreads = lab.expected_spreads()
         self._listener = _without_fractions(listener)
-        self._data_file = quantization.data_name(asked.recipe, asked.data_file)
+        self._data_file = quantization.data_name(options.recipe, options.data_file)
         model = job.model
         self.data: Data = (
             quantization.load(self._data_file, model)
@@ -409,10 +409,10 @@ class Workbench:
         """Compare a copy with the original on the plan's engine; wrong outputs there make its speed worthless."""
         a = only_job(self._plan, self._job.model)
         b = only_job(self._plan, self._models[copy.path])
-        contest = ComparisonJob(
+        comparison_job = ComparisonJob(
             a, b, ("original", "optimised"), seconds, MARGIN, None if goal is None else 1 / goal, self._spreads
         )
-        found = self._lab.executor_for(self._plan).compare(contest, self._listener)
+        found = self._lab.executor_for(self._plan).compare(comparison_job, self._listener)
         self.run = found.pairs[-1].b
         return _speed(found)
 
@@ -439,9 +439,9 @@ class Workbench:
     def _profiles(self) -> Basis:
         """The losses and times of all layers at all levels, from profiles made before, or measured once."""
         if self._basis is None:
-            time_s = _PROFILE_SHARE * self._asked.search_s
-            wanted = ProfileOptions(data_file=self._asked.data_file, time_s=time_s, estimate=False)
-            known = saved_basis(self._asked, self._job.model, self._lab)
+            time_s = _PROFILE_SHARE * self._options.search_s
+            wanted = ProfileOptions(data_file=self._options.data_file, time_s=time_s, estimate=False)
+            known = saved_basis(self._options, self._job.model, self._lab)
             self._basis = completed(known, self._plan, wanted, self._lab, self._listener)
         return self._basis
 
@@ -469,15 +469,15 @@ def _speed(found: Comparison) -> Speed:
     return Speed(1 / found.ratio.value, interval, found.ratio.level, interrupted=found.interrupted)
 
 
-def _front(found: SearchState, asked: VersionOptions, bench: Workbench, job: Job) -> Front:
-    assert asked.goal is not None
+def _front(found: SearchState, options: VersionOptions, bench: Workbench, job: Job) -> Front:
+    assert options.goal is not None
     size = job.model.size_bytes
     return Front(
-        goal=asked.goal,
+        goal=options.goal,
         engine=job.cell.engine,
         candidates=found.candidates,
         chosen=pareto.chosen(found.candidates),
-        nearest=pareto.nearest(found.candidates, asked.goal, size),
+        nearest=pareto.nearest(found.candidates, options.goal, size),
         original_bytes=size,
         seconds=found.seconds,
         model=job.model.source,
