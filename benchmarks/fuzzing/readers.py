@@ -98,11 +98,12 @@ def _clean_up(model: Model, folder: Path) -> None:
 def _quantize(model: Model, folder: Path) -> None:
     from inferlab.model.inputs import generate_data
     from inferlab.model.shapes import resolve
+    from inferlab.records.optimization import Quantization
     from inferlab.transform.quantize import quantize
 
     shapes = resolve(model.inputs, None, None, {}).shapes
     quantize(model, generate_data(model.inputs, shapes, 1).sets, folder)
-    quantize(model, (), folder / "weights", scheme="weights", bits=4)
+    quantize(model, (), folder / "weights", Quantization("weights", bits=4))
 
 
 def _prune_channels(model: Model, folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from inferlab.errors import BadInput
 from inferlab.optimizing import recipe_yaml
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import with_estimate
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import BUDGET, Profile, PruningEstimate
 from inferlab.results import RecordResult, data_frame

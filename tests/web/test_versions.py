@@ -18,7 +18,7 @@ from selenium.webdriver.common.keys import Keys
 
 from inferlab.lab import read_model
 from inferlab.optimizing import recipe_yaml
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import with_estimate
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
 from inferlab.records.profile import ChangedCopy, ChannelGroup, Profile, PruningEstimate
 from inferlab.store import open_store

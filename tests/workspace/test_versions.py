@@ -17,7 +17,7 @@ from inferlab.lab import Lab, read_model
 from inferlab.machine import node_name
 from inferlab.measure.cell import lock_file
 from inferlab.optimizing import recipe_yaml
-from inferlab.profiling.estimate import estimate
+from inferlab.profiling.zeros import estimate
 from inferlab.records import EngineInfo, Plan
 from inferlab.records.optimization import Pruning, Recipe, VersionOptions
 from inferlab.records.profile import ChannelGroup, Profile

@@ -73,7 +73,7 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
 
 def _read(lab: Lab, name: str) -> Profile:
     """A profile that was made before, with the estimate for the budget that is asked for now."""
-    from inferlab.profiling.estimate import with_estimate
+    from inferlab.profiling.gains import with_estimate
 
     flags = given_flags(click.get_current_context())
     for option in (option for option in flags if option not in _OF_SAVED):

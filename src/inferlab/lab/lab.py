@@ -296,7 +296,7 @@ class Lab(Lookup):
         Each part is saved when it is done; Ctrl-C keeps those, and raises where that is nothing. What an engine
         could not do is a sentence in it.
         """
-        from inferlab.profiling.options import Request, validate_profile
+        from inferlab.profiling.build import Request, validate_profile
         from inferlab.records.profile import ProfileOptions
 
         wanted = wanted or ProfileOptions()

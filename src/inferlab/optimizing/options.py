@@ -6,7 +6,7 @@ import math
 from typing import get_args
 
 from inferlab.errors import BadInput
-from inferlab.profiling.estimate import check_budget
+from inferlab.profiling.gains import check_budget
 from inferlab.records.optimization import (
     CHANNEL,
     Pruning,

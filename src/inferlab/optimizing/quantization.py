@@ -130,18 +130,13 @@ def _alone(
     folder: Path,
 ) -> float | None:
     """How far the outputs move when this layer alone is quantised; None where it cannot be."""
-    others = [other.weight for other in layers if other.weight != node.weight]
     with tempfile.TemporaryDirectory(prefix=".inferlab-", dir=folder) as place:
         try:
             copy = quantize(
                 model,
                 inputs_for(recipe, model, data) if wanted.scheme == "static" else (),
                 Path(place),
-                scheme=wanted.scheme,
-                per_channel=wanted.per_channel,
-                bits=wanted.bits,
-                exclude=others,
-                reduce_range=wanted.reduce_range,
+                replace(wanted, exclude=tuple(other.weight for other in layers if other.weight != node.weight)),
             )
             return evaluate(copy.model, model, data).relative_power
         except (EngineRefused, EngineFailed):

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from inferlab.profiling.estimate import estimated_ms, has_estimate
-from inferlab.profiling.gains import best_gain, faster_elsewhere
-from inferlab.profiling.predict import gains_from_zeros
+from inferlab.profiling.gains import best_gain, estimated_ms, faster_elsewhere, has_estimate
+from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records import Finding
 from inferlab.records.profile import (
     ChannelGroup,

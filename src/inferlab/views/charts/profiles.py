@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.profiling.gains import best_gain
-from inferlab.profiling.predict import gains_from_zeros
+from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records.profile import Ceilings, Layer, PerformanceProfile, Profile
 from inferlab.units import count, decimal, plural, shortened
 from inferlab.views.charts import frame

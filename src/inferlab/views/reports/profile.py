@@ -9,8 +9,7 @@ from typing import Any
 
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import LayerDiff, Row
-from inferlab.profiling.estimate import estimated_ms, has_estimate, with_estimate
-from inferlab.profiling.gains import best_gain
+from inferlab.profiling.gains import best_gain, estimated_ms, has_estimate, with_estimate
 from inferlab.records.profile import (
     ChangedCopy,
     FlopsProfile,
