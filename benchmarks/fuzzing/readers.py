@@ -181,10 +181,10 @@ def _plan(path: Path, seed: int) -> None:
 
 
 def _recipe(path: Path, seed: int) -> None:
-    from inferlab.optimizing import recipe_yaml
+    from inferlab.optimizing import recipes
 
-    recipe = recipe_yaml.load(path)
-    if recipe_yaml.loads(recipe_yaml.dump(recipe), "again") != recipe:
+    recipe = recipes.load(path)
+    if recipes.loads(recipes.dump(recipe), "again") != recipe:
         raise AssertionError("a recipe that was written and read again is another one")
 
 

@@ -482,7 +482,7 @@ class Lab(Lookup):
 
     def _to_optimize(self, plan: Plan, asked: VersionOptions, listener: Listener) -> tuple[Plan, Job]:
         """The plan of the one cell that a version is measured in, and that cell for the original."""
-        from inferlab.optimizing.options import validate_version
+        from inferlab.optimizing.recipes import validate_version
 
         validate_version(asked)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=asked.time_s)

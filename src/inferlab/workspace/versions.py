@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.onnx_file import digest_of
-from inferlab.optimizing.options import validate_version
+from inferlab.optimizing.recipes import validate_version
 from inferlab.profiling.channel_shares import best_shares, gain_of_shares
 from inferlab.profiling.gains import best_gain, check_budget, int8_speedup, with_estimate
 from inferlab.profiling.zeros import estimate, predict, usual_weights
