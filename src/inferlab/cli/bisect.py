@@ -77,7 +77,7 @@ def _show_layers(request: BisectionRequest, bisection: Bisection, lab: Lab, work
     """The layers that differ between the last good and the first bad release."""
     from dataclasses import replace
 
-    from inferlab.views.reports.profile import diff_blocks
+    from inferlab.views.layer_diff import diff_blocks
 
     good, bad = (
         replace(request.plan, engines=(f"{request.engine}=={version}",))

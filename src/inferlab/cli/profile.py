@@ -62,7 +62,7 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
             profile = lab.profile(make_plan(model, values, timed=False), make_profile(values), work.log)
         work.show(profile)
         if other is not None:
-            from inferlab.views.reports.profile import diff_blocks
+            from inferlab.views.layer_diff import diff_blocks
 
             show_blocks(diff_blocks(lab.layer_diff(other, profile)), below=True)
     if html_path:

@@ -186,6 +186,13 @@ def distance_between(evaluated: Evaluation, model: Model, data: Data) -> Distanc
     )
 
 
+def first_sets(data: Data, items: float = ITEMS) -> Data:
+    """As many sets as hold so many items, or all."""
+    count = next((count for count in range(1, len(data.sets)) if sum(data.rows[:count]) >= items), len(data.sets))
+    labels = None if data.labels is None else data.labels[:count]
+    return replace(data, sets=data.sets[:count], rows=data.rows[:count], labels=labels)
+
+
 def own_shapes(job: Job) -> dict[str, Shape]:
     """The shapes of inputs that the model itself takes: a copy for another batch size is made only to be timed."""
     if job.rewrite_batch is None:
@@ -258,7 +265,9 @@ class _Copies:
     ) -> None:
         self._job, self._wanted, self._profile, self._data = job, wanted, profile, data
         self._folder, self._timer, self._listener = folder, timer, listener
-        self._few = _affordable(data, profile, _JUDGING_SHARE * wanted.time_s)
+        # A few items, or as many as both models compute in this time.
+        each_s = 2 * profile.ms_per_batch / 1000 / profile.batch_size
+        self._few = first_sets(data, max(ITEMS, _JUDGING_SHARE * wanted.time_s / each_s))
         self._deadline = time.monotonic() + _LIMIT * wanted.time_s
         self._cleaned: Model | None = None
         #: Copies that wait to be timed, by name; None for one that cannot be made.
@@ -389,17 +398,6 @@ class _Copies:
 
     def _leave_out(self, name: str, reason: str) -> None:
         self._profile = _left_out(self._profile, name, reason)
-
-
-def _affordable(data: Data, profile: PerformanceProfile, seconds: float) -> Data:
-    """As many sets as hold a few items, or as both models compute in this time."""
-    each_s = 2 * profile.ms_per_batch / 1000 / profile.batch_size
-    count, items = 0, 0
-    while count < len(data.sets) and (items < ITEMS or items * each_s < seconds):
-        items += data.rows[count]
-        count += 1
-    labels = None if data.labels is None else data.labels[:count]
-    return replace(data, sets=data.sets[:count], rows=data.rows[:count], labels=labels)
 
 
 def _times_ms(layer: Layer, measured: Mapping[str, Variant]) -> dict[str, float]:

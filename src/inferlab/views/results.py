@@ -321,11 +321,6 @@ def write(path: Path, text: str) -> None:
         raise NotSaved(f"The result could not be written to {path}: {error.strerror}.") from error
 
 
-def to_json(record: Result) -> str:
-    """The text of the file: what the commands write with `-x result.json`."""
-    return dumps(content_of(record))
-
-
 def dumps(content: Any) -> str:
     """JSON values as the text of a file."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
