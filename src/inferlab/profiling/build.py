@@ -108,7 +108,8 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
         profile = _in_theory(request, costs, profile)
     except InferlabError as error:
         profile = _with_problem(profile, error)
-    yield with_estimate(profile, wanted.budget)
+    profile = with_estimate(profile, wanted.budget)
+    yield profile
     parts = [_performance] if wanted.performance else []
     # A torch model, or one without weights, has nothing that could be pruned; that is no fault.
     prunable = costs is not None and request.job.model.kind == "onnx" and bool(loss.layers_to_prune(costs))
@@ -118,24 +119,20 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     for part in parts:
         try:
             for grown in part(request, costs or Costs(()), profile, listener):
-                profile = grown
-                estimated = with_estimate(profile, wanted.budget)
-                yield estimated
-                if not told and estimated.performance and estimated.performance.copies:
-                    told = _tell_estimate(estimated, listener)
+                profile = with_estimate(grown, wanted.budget)
+                yield profile
+                if not told and profile.performance and profile.performance.copies:
+                    told = _tell_estimate(profile, listener)
         except InferlabError as error:
             profile = _with_problem(profile, error)
-            yield with_estimate(profile, wanted.budget)
-        estimated = with_estimate(profile, wanted.budget)
-        best = best_gain(estimated)
+            yield profile
+        best = best_gain(profile)
         if (part is _performance and not told) or (part is _mixed and best is not None and best.shares):
-            _tell_estimate(estimated, listener)
-    if wanted.verify:
-        profile = with_estimate(profile, wanted.budget)
-        if best_gain(profile) is None:
-            # That there is nothing to gain is an answer, not a failure.
-            listener(Event("nothing-to-verify"))
-            return
+            _tell_estimate(profile, listener)
+    if wanted.verify and best_gain(profile) is None:
+        # That there is nothing to gain is an answer, not a failure.
+        listener(Event("nothing-to-verify"))
+    elif wanted.verify:
         try:
             yield _verified(request, profile, listener)
         except InferlabError as error:
