@@ -20,8 +20,8 @@ from inferlab.model.flops.count import costs
 from inferlab.model.inputs import generate_data
 from inferlab.model.shapes import resolve
 from inferlab.profiling.channel_shares import best_shares
-from inferlab.profiling.estimate import usual_weights
 from inferlab.profiling.loss import approximate, evaluate, layers_to_prune, measure_channels
+from inferlab.profiling.zeros import usual_weights
 from inferlab.transform.channels import prune_channels
 from inferlab.transform.cleanup import clean_up
 

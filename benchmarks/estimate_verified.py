@@ -13,10 +13,8 @@ from inferlab.engines import registry
 from inferlab.errors import InferlabError
 from inferlab.lab import Lab, read_model
 from inferlab.measure.cells import jobs
-from inferlab.profiling.build import data_for, verify
-from inferlab.profiling.estimate import with_estimate
-from inferlab.profiling.gains import gain_recipe
-from inferlab.profiling.options import Request
+from inferlab.profiling.build import Request, data_for, verify
+from inferlab.profiling.gains import gain_recipe, with_estimate
 from inferlab.records import Plan, ignore
 from inferlab.records.profile import Gain, Profile, ProfileOptions
 from inferlab.views.text import what_is_done

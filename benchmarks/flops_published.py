@@ -8,7 +8,7 @@ from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
 from inferlab.model.reading import build_demo
 from inferlab.model.shapes import resolve
-from inferlab.profiling.flops import flops_profile
+from inferlab.profiling.layers import flops_profile
 
 
 @dataclass(frozen=True, slots=True)

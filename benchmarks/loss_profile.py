@@ -34,9 +34,8 @@ from inferlab.model.flops.costs import Costs
 from inferlab.model.flops.count import costs
 from inferlab.model.inputs import ITEMS, Data, generate_data
 from inferlab.model.shapes import resolve
-from inferlab.profiling.estimate import estimate, usual_weights
 from inferlab.profiling.loss import layers_to_prune, measure, sensitivity
-from inferlab.profiling.predict import loss_at
+from inferlab.profiling.zeros import estimate, loss_at, usual_weights
 from inferlab.records import Model
 from inferlab.records.profile import LEVELS, LossProfile, level_key
 from tests.helpers.real_models import one as real_model

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from inferlab.lab import Lab, read_model
-from inferlab.profiling.estimate import estimate, usual_weights
-from inferlab.profiling.predict import layer_times
+from inferlab.profiling.zeros import estimate, layer_times, usual_weights
 from inferlab.records import Plan
 from inferlab.records.profile import LossProfile, PerformanceProfile, ProfileOptions
 from inferlab.transform.prune import prune

@@ -19,7 +19,7 @@ import numpy as np
 
 from inferlab.errors import InferlabError
 from inferlab.lab import Lab
-from inferlab.optimizing.recipe import parse_goal
+from inferlab.optimizing.recipes import parse_goal
 from inferlab.records import Plan
 from inferlab.records.optimization import Measured, Optimization, Pruning, Quantization, Recipe, VersionOptions
 from inferlab.records.profile import ProfileOptions

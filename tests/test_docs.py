@@ -46,10 +46,10 @@ def test_every_option_of_optimize_is_documented_and_no_other() -> None:
 
 
 def test_the_recipe_of_the_documentation_is_one() -> None:
-    from inferlab.optimizing import recipe_yaml
+    from inferlab.optimizing import recipes
 
     (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/optimize.md").read_text(), re.S)
-    recipe = recipe_yaml.loads(text, "docs/optimize.md")
+    recipe = recipes.loads(text, "docs/optimize.md")
     assert recipe.pruning is not None and recipe.pruning.scope == "global"
     assert recipe.quantization is not None and recipe.quantization.keep_sensitive == 2
 

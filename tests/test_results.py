@@ -91,9 +91,9 @@ def test_a_result_says_in_one_line_what_it_is() -> None:
 
 
 def test_json_is_the_text_of_the_command_line() -> None:
-    assert BenchmarkResult(MANY).to_json() == results.to_json(MANY)
+    assert BenchmarkResult(MANY).to_json() == results.render(MANY, ".json")
     made = a_comparison(1.5)
-    assert ComparisonResult(made).to_json() == results.to_json(made)
+    assert ComparisonResult(made).to_json() == results.render(made, ".json")
 
 
 def test_rows_and_frame_have_the_columns_of_a_csv() -> None:

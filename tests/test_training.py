@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, load, numpy_helper, save
 from inferlab.errors import BadInput
 from inferlab.model import reading
 from inferlab.model.onnx_file import read_onnx
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from inferlab.records.optimization import Pruning, Recipe, Schedule
 from inferlab.transform.prune import prune
 
@@ -146,7 +146,7 @@ def test_leaving_finishes_the_pruning_unless_training_broke_off() -> None:
 
 def test_a_recipe_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "small.recipe.yaml"
-    path.write_text(recipe_yaml.dump(recipe()))
+    path.write_text(recipes.dump(recipe()))
     assert Pruner(a_net(), path, steps_per_epoch=1).sparsities == {"0.weight": 0.75}
 
 

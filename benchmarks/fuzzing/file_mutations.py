@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from inferlab.optimizing import recipe_yaml as recipes
+from inferlab.optimizing import recipes
 from inferlab.records import Benchmark, Outcome
 from inferlab.store import open_store
 from inferlab.views import benchmark_file, results

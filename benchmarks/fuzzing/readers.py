@@ -98,11 +98,12 @@ def _clean_up(model: Model, folder: Path) -> None:
 def _quantize(model: Model, folder: Path) -> None:
     from inferlab.model.inputs import generate_data
     from inferlab.model.shapes import resolve
+    from inferlab.records.optimization import Quantization
     from inferlab.transform.quantize import quantize
 
     shapes = resolve(model.inputs, None, None, {}).shapes
     quantize(model, generate_data(model.inputs, shapes, 1).sets, folder)
-    quantize(model, (), folder / "weights", scheme="weights", bits=4)
+    quantize(model, (), folder / "weights", Quantization("weights", bits=4))
 
 
 def _prune_channels(model: Model, folder: Path) -> None:
@@ -180,10 +181,10 @@ def _plan(path: Path, seed: int) -> None:
 
 
 def _recipe(path: Path, seed: int) -> None:
-    from inferlab.optimizing import recipe_yaml
+    from inferlab.optimizing import recipes
 
-    recipe = recipe_yaml.load(path)
-    if recipe_yaml.loads(recipe_yaml.dump(recipe), "again") != recipe:
+    recipe = recipes.load(path)
+    if recipes.loads(recipes.dump(recipe), "again") != recipe:
         raise AssertionError("a recipe that was written and read again is another one")
 
 

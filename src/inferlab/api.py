@@ -21,7 +21,7 @@ from inferlab.measure.queueing import parse_objective
 from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, compare_saved, saved_result
 from inferlab.model_results import OptimizationResult, ProfileResult
 from inferlab.optimizing.pareto import outcome
-from inferlab.optimizing.recipe import version_options
+from inferlab.optimizing.recipes import version_options
 from inferlab.options import FILE, FLAG, WORD, Option, check_keywords, model_name, of_command, refuse_unknown
 from inferlab.options.generation import (
     GENERATION,

@@ -17,8 +17,6 @@ from inferlab.options import WORD, check_each, model_name
 from inferlab.options.kinds import shapes as read_shapes
 from inferlab.records import engine_name
 
-# Protobuf holds no more than 2 GB in one message.
-_LARGE_BYTES = 1_500_000_000
 _NEEDS = (
     "A module needs example inputs: give input_shapes, such as [[1, 3, 224, 224]] (floats), or arrays by the "
     "names of its arguments as input."
@@ -44,8 +42,10 @@ class InMemory:
         """The name of a model; an onnx.ModelProto or an nn.Module is written first."""
         onnx, torch = sys.modules.get("onnx"), sys.modules.get("torch")
         if onnx is not None and isinstance(value, onnx.ModelProto):
+            from inferlab.transform.copies import LARGE_BYTES  # late: it imports onnx
+
             path = self._free(value.graph.name or "model", ".onnx")
-            onnx.save(value, str(path), save_as_external_data=value.ByteSize() > _LARGE_BYTES)
+            onnx.save(value, str(path), save_as_external_data=value.ByteSize() > LARGE_BYTES)
             return str(path)
         if torch is not None and isinstance(value, torch.nn.Module):
             return self._module(value, given)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import with_estimate
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import BUDGET, Profile, PruningEstimate
 from inferlab.results import RecordResult, data_frame
@@ -117,7 +117,7 @@ class OptimizationResult(RecordResult[Optimization]):
     @property
     def recipe(self) -> str:
         """The recipe as YAML, as it stands beside the model."""
-        return recipe_yaml.dump(self.record.recipe)
+        return recipes.dump(self.record.recipe)
 
     @property
     def speedups(self) -> dict[str, float]:

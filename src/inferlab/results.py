@@ -85,7 +85,7 @@ class RecordResult(Generic[R]):
 
     def to_json(self) -> str:
         """The same text that the command line writes with -x."""
-        return results.to_json(self.record)
+        return results.render(self.record, ".json")
 
     def save(self, path: StrPath) -> None:
         """Write it to a file: .json has all of it, .csv the table, .md what is printed, .html a report."""

@@ -28,7 +28,7 @@ from inferlab.errors import BadInput
 from inferlab.model.confined import confined
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.onnx_graph import list_weights, stored_values
-from inferlab.optimizing.options import check_recipe
+from inferlab.optimizing import recipes
 from inferlab.records import Shape
 from inferlab.records.optimization import CHANNEL, Recipe, Schedule
 from inferlab.transform.patterns import as_floats, mask, parse_groups
@@ -70,8 +70,8 @@ class Pruner:
         """
         if steps_per_epoch < 1:
             raise BadInput(f"An epoch has at least one step, not {steps_per_epoch}.")
-        recipe = recipe if isinstance(recipe, Recipe) else _read(Path(recipe))
-        check_recipe(recipe)
+        recipe = recipe if isinstance(recipe, Recipe) else recipes.load(Path(recipe))
+        recipes.check_recipe(recipe)
         self._schedule = recipe.schedule or Schedule()
         self._pattern, levels = _levels_of(recipe)
         parameters = dict(module.named_parameters(remove_duplicate=False))
@@ -188,12 +188,6 @@ class _Silence:
     def __call__(self, gradient: Any) -> Any:
         zeros = self.weight.zeros
         return gradient if zeros is None else gradient.masked_fill(zeros, 0)
-
-
-def _read(path: Path) -> Recipe:
-    from inferlab.optimizing import recipe_yaml  # late: it needs a reader of YAML
-
-    return recipe_yaml.load(path)
 
 
 def _levels_of(recipe: Recipe) -> tuple[str, dict[str, float]]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from inferlab.model.onnx_file import read_onnx
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from tests.cli.conftest import Run
 from tests.helpers.perceptrons import perceptron
 
@@ -110,7 +110,7 @@ def test_layers_and_limits_are_taken_from_the_command_line(inferlab_here: Run, t
         *("--layer", "l.*=0.25", "--layer", "first=0.5", "--exclude", "nobody|late", "--max", "0.8", *QUICK),
     )
     assert done.returncode == 0, done.stderr
-    pruning = recipe_yaml.load(tmp_path / "out.recipe.yaml").pruning
+    pruning = recipes.load(tmp_path / "out.recipe.yaml").pruning
     assert pruning is not None
     assert pruning.layers == {"first": 0.5, "middle": 0.8, "late": 0.25, "last": 0.25}
     assert "90 % zeros were requested, " in done.stdout and "(at most 80 % a layer)" in done.stdout

@@ -28,7 +28,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     for ending in ("json", "csv", "md"):
         views.write(SWEEP, folder / f"sweep.{ending}")
-    (folder / "comparison.json").write_text(results.to_json(a_comparison(1.25, 1.5)))
+    (folder / "comparison.json").write_text(results.render(a_comparison(1.25, 1.5), ".json"))
     (folder / "foreign.json").write_text('{"format": "somebody else"}')
     (folder / "foreign.csv").write_text("a,b\n1,2\n")
     return folder

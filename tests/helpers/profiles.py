@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import with_estimate
 from inferlab.records import Finding, Machine, Model, OutputCheck, TensorSpec
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
 from inferlab.records.profile import (

@@ -19,8 +19,8 @@ from inferlab.measure.cells import jobs
 from inferlab.measure.paired import ComparisonJob
 from inferlab.model import reading
 from inferlab.model.onnx_file import read_onnx
-from inferlab.optimizing import pareto, recipe_yaml
-from inferlab.optimizing.recipe import parse_goal
+from inferlab.optimizing import pareto, recipes
+from inferlab.optimizing.recipes import parse_goal
 from inferlab.optimizing.search import Speed
 from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
 from inferlab.records.optimization import Candidate, Front, Goal, Pruning, Quantization, Recipe, VersionOptions
@@ -92,7 +92,7 @@ def test_the_cheapest_recipe_that_reaches_the_goal_is_made(reached: tuple[Path, 
     made = read_onnx(folder / "out.onnx", "out.onnx")
     assert (made.size_bytes, made.quantization) == (chosen.size_bytes, "QDQ")
     assert version.optimized.digest == made.digest
-    assert recipe_yaml.load(folder / "out.recipe.yaml") == chosen.recipe
+    assert recipes.load(folder / "out.recipe.yaml") == chosen.recipe
     assert sorted(one.name for one in folder.iterdir() if "lab.db" not in one.name) == [
         *("out.onnx", "out.recipe.yaml")
     ]

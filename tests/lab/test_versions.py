@@ -16,7 +16,7 @@ from inferlab.lab.executor import Local
 from inferlab.measure.paired import ComparisonJob
 from inferlab.model.inputs import load_data
 from inferlab.model.reading import digits_data
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Comparison, Finding, Listener, Plan
 from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe, VersionOptions
@@ -190,7 +190,7 @@ def test_static_int8_without_data_warns_and_is_repeated_with_the_same_inputs(
     found = optimise(Recipe(quantization=Quantization("static")))
     assert found.findings == (Finding("generated-inputs", {"items": 8}),)
     assert found.recipe.shapes == {"x": (1, 4)} and found.recipe.data == ""
-    recipe = recipe_yaml.load(tmp_path / "out.recipe.yaml")
+    recipe = recipes.load(tmp_path / "out.recipe.yaml")
     again = optimise(recipe, out=str(tmp_path / "again.onnx"))
     assert again.optimized.digest == found.optimized.digest
     # Data to judge it by does not change what ranges were found on.
@@ -210,7 +210,7 @@ def test_static_int8_with_data_is_repeated_with_that_data_alone(
     assert found.recipe.quantization is not None and found.recipe.quantization.calibration_items == 16
     # What this CPU decided is written down for others.
     assert found.recipe.quantization.reduce_range is not None
-    recipe = recipe_yaml.load(tmp_path / "out.recipe.yaml")
+    recipe = recipes.load(tmp_path / "out.recipe.yaml")
     with pytest.raises(BadInput, match=r"The recipe found its ranges on data\.npz\. Name that file with --data\."):
         optimise(recipe)
     again = optimise(recipe, out=str(tmp_path / "again.onnx"), data_file=str(data))

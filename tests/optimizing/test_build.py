@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from inferlab.errors import BadInput, EngineRefused, InferlabError
 from inferlab.model.flops.count import costs
 from inferlab.model.onnx_file import read_onnx
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from inferlab.optimizing.build import METADATA_KEY, BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import resolve
 from inferlab.profiling.loss import Evaluation
@@ -59,7 +59,7 @@ def test_the_recipe_stands_beside_the_model_and_in_its_metadata(tmp_path: Path) 
         metadata_prop.key: metadata_prop.value for metadata_prop in onnx.load(made.model.path).metadata_props
     }
     assert inside == {METADATA_KEY: beside}
-    assert recipe_yaml.loads(beside, "recipe") == made.recipe
+    assert recipes.loads(beside, "recipe") == made.recipe
 
 
 RECIPES = {
@@ -79,7 +79,7 @@ RECIPES = {
 def test_the_same_recipe_and_model_give_the_same_bytes(name: str, tmp_path: Path) -> None:
     model = perceptron(tmp_path / "model")
     first = optimised(model, tmp_path / "one", RECIPES[name], "a.onnx")
-    recipe = recipe_yaml.load(tmp_path / "one" / "a.recipe.yaml")
+    recipe = recipes.load(tmp_path / "one" / "a.recipe.yaml")
     again = optimised(model, tmp_path / "two", recipe, "b.onnx")
     assert digest(tmp_path / "one" / "a.onnx") == digest(tmp_path / "two" / "b.onnx")
     assert again.recipe == first.recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.optimizing.recipe import parse_goal, parse_loss
+from inferlab.optimizing.recipes import parse_goal, parse_loss
 from inferlab.records.optimization import Goal
 
 

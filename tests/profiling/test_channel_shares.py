@@ -8,8 +8,7 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.profiling.channel_shares import best_shares, channel_speedup, gain_of_shares
-from inferlab.profiling.estimate import estimated_ms, with_estimate
-from inferlab.profiling.gains import best_gain, gain_recipe
+from inferlab.profiling.gains import best_gain, estimated_ms, gain_recipe, with_estimate
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
 from inferlab.records.profile import ChangedCopy, ChannelGroup, LossProfile, PerformanceProfile, Profile
 from inferlab.store import formats

@@ -14,7 +14,7 @@ from inferlab.model.flops.count import costs
 from inferlab.optimizing.levels import resolve
 from inferlab.profiling import copies, interleaved
 from inferlab.profiling.gains import gain_recipe
-from inferlab.profiling.predict import gains_from_zeros
+from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records import Event, Model, Plan
 from inferlab.records.optimization import CHANNEL, Pruning, Recipe, VersionOptions
 from inferlab.records.profile import Gain, Profile, ProfileOptions

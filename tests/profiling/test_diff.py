@@ -10,7 +10,7 @@ import pytest
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
 from inferlab.records.profile import Layer, Profile
-from inferlab.views.reports.profile import diff_blocks
+from inferlab.views.layer_diff import diff_blocks
 from inferlab.views.tables import text
 from tests.helpers.profiles import a_profile
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
-from inferlab.profiling.predict import gains_from_zeros, smoothed
+from inferlab.profiling.gains import estimated_ms, with_estimate
+from inferlab.profiling.zeros import estimate, gains_from_zeros, smoothed
 from tests.helpers.estimates import WHOLE, layer, lost, measured, weight
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from inferlab.model.flops.costs import Costs, NodeCost
-from inferlab.profiling.flops import flops_profile
+from inferlab.profiling.layers import flops_profile
 from inferlab.records.profile import Uncounted, Work
 
 

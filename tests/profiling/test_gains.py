@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from inferlab.profiling.estimate import estimated_ms, with_estimate
-from inferlab.profiling.gains import best_gain, gain_recipe, time_without
-from inferlab.profiling.predict import is_faster
+from inferlab.profiling.gains import best_gain, estimated_ms, gain_recipe, time_without, with_estimate
+from inferlab.profiling.zeros import is_faster
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
 from inferlab.records.profile import ChangedCopy, Gain, OtherEngine, PerformanceProfile, Profile
 from inferlab.views import tables

@@ -25,8 +25,8 @@ from inferlab.model.onnx_file import read_onnx
 from inferlab.model.reading import digits_data
 from inferlab.model.shapes import resolve
 from inferlab.profiling import pruning_trials
-from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import approximate, curve_area, evaluate, layers_to_prune, measure
+from inferlab.profiling.zeros import estimate
 from inferlab.records import Event, Model
 from inferlab.records.profile import LEVELS, LossProfile, level_key
 from inferlab.transform.prune import prune

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from inferlab.lab import Lab
-from inferlab.measure.cells import only_job
+from inferlab.measure.cells import Job, only_job
 from inferlab.measure.paired import ComparisonJob
 from inferlab.profiling import build as module
 from inferlab.profiling.build import verify
 from inferlab.profiling.loss import evaluate
-from inferlab.profiling.options import Request
 from inferlab.records import Comparison, Listener, Model, Plan, ignore
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
 from inferlab.records.profile import ChangedCopy, PerformanceProfile, ProfileOptions
@@ -47,7 +46,7 @@ def test_the_best_gain_is_made_and_held_against_its_measurement(
     made: list[Model] = []
 
     def half_the_time(
-        request: Request, costs: object, profile: PerformanceProfile, *_: object
+        job: Job, wanted: ProfileOptions, costs: object, profile: PerformanceProfile, *_: object
     ) -> Iterator[PerformanceProfile]:
         recipe = Recipe(pruning=Pruning(0.5, pattern=CHANNEL, layers={"middle": 0.5, "late": 0.5}))
         copy = ChangedCopy(recipe, profile.ms_per_batch / 2, {}, Distance(0.01, 8, generated=True))

@@ -23,7 +23,7 @@ from inferlab.child.engines.torch import files as torch_files
 from inferlab.errors import BadInput, EngineFailed
 from inferlab.model import inputs, reading
 from inferlab.model.onnx_file import read_onnx, rewrite
-from inferlab.optimizing import recipe_yaml as recipes
+from inferlab.optimizing import recipes
 from inferlab.records import TensorSpec
 from inferlab.records.recommendation import Candidate, Deployment
 from inferlab.views import command as views_deployment

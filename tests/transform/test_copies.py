@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 from inferlab.errors import BadInput
 from inferlab.records import Model
+from inferlab.records.optimization import Quantization
 from inferlab.transform.channels import prune_channels
 from inferlab.transform.cleanup import clean_up
 from inferlab.transform.copies import stamp
@@ -29,10 +30,10 @@ TRANSFORMS: dict[str, Callable[[Model, Path], object]] = {
     "prune by 2:4": lambda model, folder: prune(model, {"w": 0.5, "v": 0.5}, folder, "2:4"),
     "prune channels": lambda model, folder: prune_channels(model, {"w": 0.5}, folder),
     "static": lambda model, folder: quantize(model, inputs_of(model, 2), folder),
-    "dynamic": lambda model, folder: quantize(model, [], folder, scheme="dynamic"),
-    "weights": lambda model, folder: quantize(model, [], folder, scheme="weights"),
-    "weights of 4 bits": lambda model, folder: quantize(model, [], folder, scheme="weights", bits=4),
-    "fp16": lambda model, folder: quantize(model, [], folder, scheme="fp16"),
+    "dynamic": lambda model, folder: quantize(model, [], folder, Quantization("dynamic")),
+    "weights": lambda model, folder: quantize(model, [], folder, Quantization("weights")),
+    "weights of 4 bits": lambda model, folder: quantize(model, [], folder, Quantization("weights", bits=4)),
+    "fp16": lambda model, folder: quantize(model, [], folder, Quantization("fp16")),
     "clean up": lambda model, folder: clean_up(model, folder),
     "stamp": lambda model, folder: stamp(model, folder, {"a": "b", "c": "d"}),
 }
@@ -152,7 +153,7 @@ def test_a_model_that_does_not_run_on_made_up_inputs_is_quantised_but_its_channe
     ]
     weights = {"w": random(4, 8), "v": random(8, 4), "seven": np.array([7, 4], np.int64)}
     model = saved(a_graph(nodes, weights, ["rows", 4]), tmp_path / "a")
-    made = quantize(model, [], tmp_path / "b", scheme="dynamic").model
+    made = quantize(model, [], tmp_path / "b", Quantization("dynamic")).model
     assert run_onnxruntime(made, {"x": random(7, 4)})[0].shape == (7, 4)
     with pytest.raises(BadInput, match=r"net\.onnx does not run on inputs that are made up for it"):
         prune_channels(model, {"w": 0.5}, tmp_path / "c")

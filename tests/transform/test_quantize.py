@@ -16,6 +16,7 @@ from inferlab.model.onnx_file import read_onnx
 from inferlab.model.reading import digits_data
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Event, Model
+from inferlab.records.optimization import Quantization, Scheme
 from inferlab.transform.quantize import quantize
 from tests.helpers.networks import a_graph, run_onnxruntime, run_openvino, saved
 from tests.helpers.real_models import one
@@ -64,7 +65,7 @@ def test_the_trained_digits_keep_their_accuracy_in_int8_on_onnxruntime_and_openv
     model, data = digits
     before = hashlib.sha256(Path(model.path).read_bytes()).hexdigest()
     events: list[Event] = []
-    made = quantize(model, data.sets[:4], tmp_path / "int8", events.append).model
+    made = quantize(model, data.sets[:4], tmp_path / "int8", listener=events.append).model
     assert (made.precision, made.quantization) == ("INT8", "QDQ")
     assert made.size_bytes < model.size_bytes / 2
     assert [event.fraction for event in events] == [None, 0.2, 0.8, 1.0]
@@ -162,7 +163,7 @@ SCHEMES: list[dict[str, Any]] = [
 def test_every_scheme_runs_alike_on_onnxruntime_and_openvino(tmp_path: Path, how: dict[str, Any]) -> None:
     model = two_products(tmp_path / "a")
     data = some_inputs() if how["scheme"] == "static" else []
-    made = quantize(model, data, tmp_path / "b", **how).model
+    made = quantize(model, data, tmp_path / "b", Quantization(**how)).model
     precision = {"weights": f"INT{how.get('bits', 8)}", "fp16": "FP16"}.get(how["scheme"], "INT8")
     assert made.precision == precision
     assert (made.inputs, made.outputs) == (model.inputs, model.outputs)
@@ -183,9 +184,9 @@ def test_every_scheme_runs_alike_on_onnxruntime_and_openvino(tmp_path: Path, how
     ],
 )
 def test_what_stays_as_it_is_is_named_with_the_reason(
-    tmp_path: Path, scheme: str, products: set[str], others: set[str]
+    tmp_path: Path, scheme: Scheme, products: set[str], others: set[str]
 ) -> None:
-    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", scheme=scheme)
+    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", Quantization(scheme))
     activations = {"y"} if scheme in ("dynamic", "weights") else set()
     assert set(copy.left_alone) == products | others | activations
     if activations:
@@ -195,16 +196,18 @@ def test_what_stays_as_it_is_is_named_with_the_reason(
 @pytest.mark.parametrize("scheme", ["static", "dynamic", "weights", "fp16"])
 @pytest.mark.parametrize("wanted", ["second", "m", "v"], ids=["node", "output", "weight"])
 def test_what_is_excluded_by_node_output_or_weight_keeps_its_weight(
-    tmp_path: Path, scheme: str, wanted: str
+    tmp_path: Path, scheme: Scheme, wanted: str
 ) -> None:
-    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", scheme=scheme, exclude=[wanted])
+    left = Quantization(scheme, exclude=(wanted,))
+    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", left)
     assert copy.left_alone["second"] == "it was excluded"
     assert kinds_of(copy.model)["v"] == TensorProto.FLOAT
     assert len([kind for kind in kinds_of(copy.model).values() if kind != TensorProto.FLOAT]) >= 1
 
 
 def test_a_weight_that_is_turned_on_its_way_is_excluded_with_the_product_it_goes_into(tmp_path: Path) -> None:
-    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", exclude=["t"])
+    left = Quantization("static", exclude=("t",))
+    copy = quantize(two_products(tmp_path / "a"), some_inputs(), tmp_path / "b", left)
     assert copy.left_alone["first"] == "it was excluded"
 
 
@@ -219,8 +222,9 @@ def test_a_weight_that_two_products_share_is_not_turned_for_both(tmp_path: Path)
     model = saved(a_graph(nodes, weights, [1, 8]), tmp_path / "a")
     inputs = {"x": rng.normal(size=(1, 8)).astype(np.float32)}
     (expected,) = run_onnxruntime(model, inputs)
-    for scheme in ("dynamic", "weights"):
-        copy = quantize(model, [], tmp_path / scheme, scheme=scheme)
+    schemes: tuple[Scheme, ...] = ("dynamic", "weights")
+    for scheme in schemes:
+        copy = quantize(model, [], tmp_path / scheme, Quantization(scheme))
         assert set(copy.left_alone) == {"one", "other"}
         np.testing.assert_allclose(
             run_onnxruntime(copy.model, inputs)[0], expected, atol=0.05 * abs(expected).max()
@@ -231,8 +235,9 @@ def test_an_old_model_with_its_constants_among_the_inputs_is_quantised_too(tmp_p
     model = read_model(str(one("mnist_cntk")))
     inputs = [{"Input3": np.random.default_rng(0).uniform(0, 255, (1, 1, 28, 28)).astype(np.float32)}]
     (expected,) = run_onnxruntime(model, inputs[0])
-    for scheme in ("static", "dynamic", "fp16"):
-        copy = quantize(model, inputs, tmp_path / scheme, scheme=scheme)
+    schemes: tuple[Scheme, ...] = ("static", "dynamic", "fp16")
+    for scheme in schemes:
+        copy = quantize(model, inputs, tmp_path / scheme, Quantization(scheme))
         (found,) = run_onnxruntime(copy.model, inputs[0])
         np.testing.assert_allclose(found, expected, atol=0.1 * abs(expected).max())
         assert copy.model.inputs == model.inputs
@@ -245,13 +250,14 @@ def test_the_head_of_the_file_stays_and_no_domain_is_added_that_no_node_needs(tm
     proto.metadata_props.add(key="author", value="me")
     proto.producer_name = "someone"
     model = saved(proto, tmp_path / "a")
-    for scheme, domains in (
-        ("static", {""}),
-        ("dynamic", {""}),
-        ("weights", {"", "com.microsoft"}),
-        ("fp16", {""}),
-    ):
-        made = onnx.load(quantize(model, some_inputs(), tmp_path / scheme, scheme=scheme).model.path)
+    domains_of: dict[Scheme, set[str]] = {
+        "static": {""},
+        "dynamic": {""},
+        "weights": {"", "com.microsoft"},
+        "fp16": {""},
+    }
+    for scheme, domains in domains_of.items():
+        made = onnx.load(quantize(model, some_inputs(), tmp_path / scheme, Quantization(scheme)).model.path)
         assert {one.domain for one in made.opset_import} == domains
         assert (made.ir_version, made.producer_name, made.metadata_props[0].value) == (8, "someone", "me")
 
@@ -276,7 +282,7 @@ def test_a_variance_that_fp16_cannot_hold_is_not_cut_off_but_a_mask_is(tmp_path:
         value = numpy_helper.from_array(weights.pop("variance"))
         nodes.insert(0, helper.make_node("Constant", [], ["variance"], name="constant", value=value))
     model = saved(a_graph(nodes, weights, [1, 3, 8, 8]), tmp_path / "a")
-    copy = quantize(model, [], tmp_path / "b", scheme="fp16")
+    copy = quantize(model, [], tmp_path / "b", Quantization("fp16"))
     assert copy.left_alone == {"norm": "FP16 cannot hold its constants"}
     kinds = {one.name: one.data_type for one in onnx.load(copy.model.path).graph.initializer}
     assert (kinds["variance"], kinds["never"]) == (TensorProto.FLOAT, TensorProto.FLOAT16)
@@ -288,8 +294,8 @@ def test_a_variance_that_fp16_cannot_hold_is_not_cut_off_but_a_mask_is(tmp_path:
 
 def test_settings_that_cannot_be_are_refused_with_a_sentence(tmp_path: Path) -> None:
     model = two_products(tmp_path / "a")
-    half = quantize(model, [], tmp_path / "half", scheme="fp16").model
-    four = quantize(model, [], tmp_path / "four", scheme="weights", bits=4).model
+    half = quantize(model, [], tmp_path / "half", Quantization("fp16")).model
+    four = quantize(model, [], tmp_path / "four", Quantization("weights", bits=4)).model
     refused: list[tuple[Model, dict[str, Any], str]] = [
         (model, {"scheme": "int3"}, "no quantisation scheme 'int3'. There are: static"),
         (model, {"scheme": "dynamic", "bits": 4}, "dynamic cannot have 4 bits"),
@@ -301,7 +307,7 @@ def test_settings_that_cannot_be_are_refused_with_a_sentence(tmp_path: Path) -> 
     ]
     for given, how, words in refused:
         with pytest.raises(BadInput, match=words):
-            quantize(given, [], tmp_path / "b", **how)
+            quantize(given, [], tmp_path / "b", Quantization(**{"scheme": "static", **how}))
     with pytest.raises(EngineRefused, match="all were excluded"):
-        quantize(model, [], tmp_path / "b", scheme="dynamic", exclude=["conv", "first", "second"])
+        quantize(model, [], tmp_path / "b", Quantization("dynamic", exclude=("conv", "first", "second")))
     assert not (tmp_path / "b").exists()

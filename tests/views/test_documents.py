@@ -66,7 +66,7 @@ def test_a_comparison_is_shown_as_it_was_printed(changes: dict[str, Any], versio
     comparison = replace(COMPARISON, **changes)
     document = comparison_document(comparison, version)
     assert shown(document) == results.lines(comparison)
-    assert results.entry_json(document) == results.to_json(comparison)
+    assert results.entry_json(document) == results.render(comparison, ".json")
 
 
 def test_a_comparison_is_read_as_it_was_stored() -> None:
@@ -95,7 +95,7 @@ def test_a_recommendation_is_shown_as_it_was_printed() -> None:
     document = as_stored(found)
     assert record_of(document) == replace(found, id="abcdefghij")
     assert shown(document) == results.lines(found)
-    assert results.entry_json(document) == results.to_json(found)
+    assert results.entry_json(document) == results.render(found, ".json")
 
 
 def test_a_recommendation_of_version_1_is_shown_with_its_evidence_and_code() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import with_estimate
 from inferlab.records import Finding, OutputCheck
 from inferlab.records.profile import PerformanceProfile, Profile, Verified
 from inferlab.views import tables

@@ -11,7 +11,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import with_estimate
 from inferlab.records import Benchmark, Outcome
 from inferlab.store import open_store
 from inferlab.store.formats import content_of

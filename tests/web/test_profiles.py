@@ -15,7 +15,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from inferlab.profiling.diff import diff
-from inferlab.profiling.estimate import estimate, estimated_ms, with_estimate
+from inferlab.profiling.gains import estimated_ms, with_estimate
+from inferlab.profiling.zeros import estimate
 from inferlab.records import OutputCheck
 from inferlab.records.profile import ChannelGroup, PerformanceProfile, Profile
 from inferlab.store import open_store

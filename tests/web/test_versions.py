@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from inferlab.lab import read_model
-from inferlab.optimizing import recipe_yaml
-from inferlab.profiling.estimate import with_estimate
+from inferlab.optimizing import recipes
+from inferlab.profiling.gains import with_estimate
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
 from inferlab.records.profile import ChangedCopy, ChannelGroup, Profile, PruningEstimate
 from inferlab.store import open_store
@@ -345,7 +345,7 @@ def test_a_version_is_made_measured_and_taken_away(maker: Maker, digits: Digits,
 
     maker.see("export-text", "2.weight: 0.6")
     maker.click("save-text")
-    recipe = recipe_yaml.load(maker.saved("mine.recipe.yaml"))
+    recipe = recipes.load(maker.saved("mine.recipe.yaml"))
     assert recipe.pruning is not None
     assert recipe.pruning.layers == {"2.weight": 0.6, "6.weight": 0.6}
     maker.click("download-model")
@@ -435,7 +435,7 @@ def test_versions_over_http(http: httpx.Client, digits: Digits, server: Server) 
     assert model.headers["content-disposition"] == 'attachment; filename="half.onnx"'
     assert len(model.content) == line["size_bytes"]
     recipe = http.get(f"/versions/{digits.version}/recipe")
-    assert recipe_yaml.loads(recipe.text, "recipe").digest == whole.json()["original"]["digest"]
+    assert recipes.loads(recipe.text, "recipe").digest == whole.json()["original"]["digest"]
     code = http.get(f"/versions/{digits.version}/code", params={"engine": "openvino"})
     assert "openvino" in code.text and "MODEL = 'half.onnx'" in code.text
     predicted = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()

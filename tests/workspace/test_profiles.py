@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.profiling.estimate import estimate, with_estimate
+from inferlab.profiling.gains import with_estimate
+from inferlab.profiling.zeros import estimate
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.views.results import render

@@ -16,8 +16,8 @@ from inferlab.errors import BadInput, Conflict, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.machine import node_name
 from inferlab.measure.cell import lock_file
-from inferlab.optimizing import recipe_yaml
-from inferlab.profiling.estimate import estimate
+from inferlab.optimizing import recipes
+from inferlab.profiling.zeros import estimate
 from inferlab.records import EngineInfo, Plan
 from inferlab.records.optimization import Pruning, Recipe, VersionOptions
 from inferlab.records.profile import ChannelGroup, Profile
@@ -285,7 +285,7 @@ def test_the_recipe_and_the_code_can_be_taken_away_and_used(place: Place) -> Non
     version = place.made(QUICK)
     told = recipe(place.workspace, version.id)
     assert told.name == "half.recipe.yaml"
-    found = recipe_yaml.loads(told.text, told.name)
+    found = recipes.loads(told.text, told.name)
     assert found.pruning is not None
     assert found.pruning.layers == {"2.weight": 0.5, "6.weight": 0.5}
     code = code_sample(place.workspace, version.id, "onnxruntime")

@@ -67,7 +67,7 @@ def command(
     with work.lab() as lab:
         bisection = lab.bisect(request, lambda name: work.need_engines([name]), work.log)
         show_blocks(view.bisection_blocks(bisection))
-        work.write_view(view.bisection_view(bisection), lambda: view.bisection_content(bisection))
+        work.write_view(view.bisection_view(bisection))
         if layers and metric == "latency":
             _show_layers(request, bisection, lab, work)
     return work.exit_code(0)
@@ -77,7 +77,7 @@ def _show_layers(request: BisectionRequest, bisection: Bisection, lab: Lab, work
     """The layers that differ between the last good and the first bad release."""
     from dataclasses import replace
 
-    from inferlab.views.reports.profile import diff_blocks
+    from inferlab.views.layer_diff import diff_blocks
 
     good, bad = (
         replace(request.plan, engines=(f"{request.engine}=={version}",))

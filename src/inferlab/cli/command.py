@@ -486,14 +486,12 @@ class Work:
         else:
             self.log.say(f"{verb} {path}")
 
-    def write_view(self, view: View, json_values: Callable[[], Any]) -> None:
+    def write_view(self, view: View) -> None:
         """Write what has a view but is no entry of the store to the file that was named, where one was."""
         if self._export_path:
             from inferlab.views import results
 
-            results.write(
-                self._export_path, results.render_view(view, self._export_path.suffix.lower(), json_values)
-            )
+            results.write(self._export_path, results.render_view(view, self._export_path.suffix.lower()))
             self.log.say(f"Saved to {self._export_path}")
 
     def say_saved(self, entry_id: str) -> None:

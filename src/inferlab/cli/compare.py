@@ -100,7 +100,7 @@ def command(
         if compared.interrupted and not isinstance(compared, Comparison | ComparisonSweep):
             work.say_resume(compared.id)
         if layers and not compared.interrupted:
-            from inferlab.views.reports.profile import diff_blocks
+            from inferlab.views.layer_diff import diff_blocks
 
             diff = lab.compare_layers(plans[0], plans[1], values["time"] / 2, work.log)
             show_blocks(diff_blocks(diff), below=True)

@@ -42,7 +42,7 @@ _PLOT = "Draw what the search found, as .html or .png."
 @measures
 def command(model: str, out: str, plot_path: Path | None, strict: bool, work: Work, **values: Any) -> int:
     """Parse, optimise, show."""
-    from inferlab.optimizing.recipe import version_options
+    from inferlab.optimizing.recipes import version_options
     from inferlab.views import results, tables
     from inferlab.views.charts import frame
 

@@ -63,7 +63,7 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
         work.show(profile)
         if other is not None:
             from inferlab.profiling.diff import diff
-            from inferlab.views.reports.profile import diff_blocks
+            from inferlab.views.layer_diff import diff_blocks
 
             show_blocks(diff_blocks(diff(other, profile)), below=True)
     if html_path:
@@ -74,7 +74,7 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
 
 def _read(lab: Lab, name: str) -> Profile:
     """A profile that was made before, with the estimate for the budget that is asked for now."""
-    from inferlab.profiling.estimate import with_estimate
+    from inferlab.profiling.gains import with_estimate
 
     flags = given_flags(click.get_current_context())
     for option in (option for option in flags if option not in _OF_SAVED):

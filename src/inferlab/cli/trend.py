@@ -56,7 +56,7 @@ def command(
             raise BadInput(f"The store {store.name} has no finished benchmark{which}. See: inferlab history")
     show_blocks(view.blocks(trend, chart=True))
     if export_path:
-        text = results.render_view(view.view_of(trend), export_path.suffix.lower(), lambda: view.content(trend))
+        text = results.render_view(view.view_of(trend), export_path.suffix.lower())
         results.write(export_path, text)
         click.echo(f"Saved to {export_path}", err=True)
     if not any(series.enough for series in trend.series):

@@ -17,7 +17,7 @@ from inferlab.store import Saver
 if TYPE_CHECKING:  # a benchmark passes through none of these
     from inferlab.measure.paired import ComparisonJob
     from inferlab.measure.recommend import Search
-    from inferlab.profiling.options import Request
+    from inferlab.profiling.build import Request
     from inferlab.records import Capacity, Comparison, FleetRecommendation, Objective, Recommendation
     from inferlab.records.generation import GenerationPlan
     from inferlab.records.profile import Profile

@@ -289,7 +289,7 @@ class Lab(Lookup):
         Each part is saved when it is done; Ctrl-C keeps those, and raises where that is nothing. What an engine
         could not do is a sentence in it.
         """
-        from inferlab.profiling.options import Request, validate_profile
+        from inferlab.profiling.build import Request, validate_profile
         from inferlab.records.profile import ProfileOptions
 
         wanted = wanted or ProfileOptions()
@@ -475,7 +475,7 @@ class Lab(Lookup):
 
     def _to_optimize(self, plan: Plan, options: VersionOptions, listener: Listener) -> tuple[Plan, Job]:
         """The plan of the one cell that a version is measured in, and that cell for the original."""
-        from inferlab.optimizing.options import validate_version
+        from inferlab.optimizing.recipes import validate_version
 
         validate_version(options)
         plan = replace(plan, scenarios=("sync",), rates=(None,), num_streams=(None,), time_s=options.time_s)

@@ -31,8 +31,9 @@ from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchSpace, SearchState, Speed, search
 from inferlab.profiling.channel_shares import channel_speedup
 from inferlab.profiling.copies import own_shapes
+from inferlab.profiling.gains import int8_speedup
 from inferlab.profiling.performance import can_impose
-from inferlab.profiling.predict import int8_speedup, predict
+from inferlab.profiling.zeros import predict
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Run, Shape
 from inferlab.records.optimization import (
     CHANNEL,

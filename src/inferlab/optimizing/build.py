@@ -28,7 +28,7 @@ from inferlab.model.onnx_graph import (
     packed_weights,
     zero_counts,
 )
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from inferlab.profiling.copies import distance_between
 from inferlab.profiling.loss import evaluate, layers_to_prune, weight_elements
 from inferlab.records import Event, Finding, Listener, Model, ignore
@@ -82,12 +82,12 @@ def build_model(
     try:
         with tempfile.TemporaryDirectory(prefix=".inferlab-", dir=target.parent) as work:
             copy = apply_recipe(model, recipe, data, Path(work), listener)
-            made = stamp(copy.model, Path(work) / "stamped", {METADATA_KEY: recipe_yaml.dump(recipe)})
+            made = stamp(copy.model, Path(work) / "stamped", {METADATA_KEY: recipes.dump(recipe)})
             listener(Event("optimizing", {"step": "check"}))
             distance = _distance(made, model, data, num_cores)
             layers = changed_layers(model, copy.pruned, made, recipe, data)
             findings = (*far_off(distance), *fell_short(layers, recipe))
-            put(gather(Path(made.path), target), recipe_yaml.dump(recipe), target)
+            put(gather(Path(made.path), target), recipes.dump(recipe), target)
     except OSError as error:
         raise BadInput(
             f"The optimised model cannot be written to {target.parent}: {error.strerror or error}."

@@ -18,8 +18,8 @@ from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.onnx_file import parse_onnx
 from inferlab.model.onnx_graph import element_count, list_weights, stored_values
 from inferlab.profiling.channel_shares import best_shares
-from inferlab.profiling.estimate import estimate
 from inferlab.profiling.loss import layers_to_prune, weight_elements
+from inferlab.profiling.zeros import estimate
 from inferlab.records import Finding, Model
 from inferlab.records.optimization import CHANNEL, Pruning, Quantization, Recipe
 from inferlab.records.profile import LossProfile, PerformanceProfile

@@ -14,6 +14,7 @@ from inferlab.model import reading
 from inferlab.model.flops.costs import Costs, NodeCost
 from inferlab.model.inputs import ITEMS, Data, load_data
 from inferlab.optimizing.levels import not_quantized
+from inferlab.profiling.copies import first_sets
 from inferlab.profiling.loss import evaluate, layers_to_prune, weight_elements
 from inferlab.records import Event, Finding, Listener, Model, Shape
 from inferlab.records.optimization import Quantization, Recipe
@@ -102,7 +103,7 @@ def keep_sensitive(
     layers = sorted(layers_to_prune(costs), key=lambda node: -weight_elements(node))
     out = {node.id for node in not_quantized(wanted, costs.nodes)}
     candidates = [node for node in layers if node.id not in out]
-    few = _few(data)
+    few = first_sets(data)
     losses: dict[str, float] = {}
     began = time.monotonic()
     for number, node in enumerate(candidates):
@@ -130,26 +131,14 @@ def _alone(
     folder: Path,
 ) -> float | None:
     """How far the outputs move when this layer alone is quantised; None where it cannot be."""
-    others = [other.weight for other in layers if other.weight != node.weight]
     with tempfile.TemporaryDirectory(prefix=".inferlab-", dir=folder) as place:
         try:
             copy = quantize(
                 model,
                 inputs_for(recipe, model, data) if wanted.scheme == "static" else (),
                 Path(place),
-                scheme=wanted.scheme,
-                per_channel=wanted.per_channel,
-                bits=wanted.bits,
-                exclude=others,
-                reduce_range=wanted.reduce_range,
+                replace(wanted, exclude=tuple(other.weight for other in layers if other.weight != node.weight)),
             )
             return evaluate(copy.model, model, data).relative_power
         except (EngineRefused, EngineFailed):
             return None
-
-
-def _few(data: Data) -> Data:
-    """As many sets as hold a few items."""
-    count = next((n for n in range(1, len(data.sets)) if sum(data.rows[:n]) >= ITEMS), len(data.sets))
-    labels = None if data.labels is None else data.labels[:count]
-    return replace(data, sets=data.sets[:count], rows=data.rows[:count], labels=labels)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from inferlab.errors import InferlabError
+from inferlab.errors import BadInput, InferlabError
 from inferlab.measure.cells import Job, cpus_of
 from inferlab.measure.check import worst
 from inferlab.measure.paired import ComparisonJob, compare
@@ -24,20 +25,20 @@ from inferlab.profiling.copies import (
     own_shapes,
     warmed_briefly,
 )
-from inferlab.profiling.estimate import usual_weights, with_estimate
-from inferlab.profiling.flops import flops_profile
-from inferlab.profiling.gains import best_gain, gain_recipe
-from inferlab.profiling.options import Request
+from inferlab.profiling.gains import best_gain, check_budget, gain_recipe, with_estimate
+from inferlab.profiling.layers import flops_profile
+from inferlab.profiling.zeros import usual_weights
 from inferlab.records import Event, Finding, Listener, ignore
 from inferlab.records.comparison import Spreads
 from inferlab.records.optimization import Recipe
 from inferlab.records.profile import (
     FORMAT,
     LEVELS,
-    LossMetric,
+    NAME,
     LossProfile,
     PerformanceProfile,
     Profile,
+    ProfileOptions,
     Verified,
 )
 from inferlab.transform.copies import apply_recipe
@@ -54,6 +55,36 @@ _WITH_COPIES = 0.5
 _ZEROS_SHARE = 0.3
 # Zeros make no model slower: a level that takes so much longer was disturbed.
 _ODD = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A model with all that is needed to profile it."""
+
+    job: Job
+    wanted: ProfileOptions
+    #: The user's own inputs, with labels if there are any.
+    data: Data | None = None
+    #: How much pairs of processes are expected to differ.
+    spreads: Spreads = field(default_factory=dict)
+
+
+def validate_profile(wanted: ProfileOptions) -> None:
+    """Refuse what cannot be profiled before anything is measured."""
+    for level in wanted.levels or ():
+        if not 0 < level < 1:
+            raise BadInput(f"A sparsity level lies between 0 and 1, such as 0.9, not {level:g}.")
+    if not 0 < wanted.time_s < math.inf:
+        raise BadInput(f"The measuring time must be more than 0 seconds and finite, not {wanted.time_s:g}.")
+    check_budget(wanted.budget)
+    if wanted.verify and not wanted.performance:
+        raise BadInput("--verify-estimate needs the performance profile: leave out --no-performance.")
+    if not wanted.performance and (wanted.levels or wanted.int8 or wanted.roofline):
+        raise BadInput("--levels, --int8 and --roofline belong to the performance profile, which is switched off.")
+    if wanted.performance_name != NAME and not wanted.performance:
+        raise BadInput("--performance-name belongs to the performance profile, which is switched off.")
+    if wanted.data_file and not (wanted.loss or (wanted.performance and (wanted.int8 or wanted.estimate))):
+        raise BadInput("--data is for the loss profile and the estimate, which are switched off, and for --int8.")
 
 
 def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
@@ -77,7 +108,8 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
         profile = _in_theory(request, costs, profile)
     except InferlabError as error:
         profile = _with_problem(profile, error)
-    yield with_estimate(profile, wanted.budget)
+    profile = with_estimate(profile, wanted.budget)
+    yield profile
     parts = [_performance] if wanted.performance else []
     # A torch model, or one without weights, has nothing that could be pruned; that is no fault.
     prunable = costs is not None and request.job.model.kind == "onnx" and bool(loss.layers_to_prune(costs))
@@ -87,24 +119,20 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     for part in parts:
         try:
             for grown in part(request, costs or Costs(()), profile, listener):
-                profile = grown
-                estimated = with_estimate(profile, wanted.budget)
-                yield estimated
-                if not told and estimated.performance and estimated.performance.copies:
-                    told = _tell_estimate(estimated, listener)
+                profile = with_estimate(grown, wanted.budget)
+                yield profile
+                if not told and profile.performance and profile.performance.copies:
+                    told = _tell_estimate(profile, listener)
         except InferlabError as error:
             profile = _with_problem(profile, error)
-            yield with_estimate(profile, wanted.budget)
-        estimated = with_estimate(profile, wanted.budget)
-        best = best_gain(estimated)
+            yield profile
+        best = best_gain(profile)
         if (part is _performance and not told) or (part is _mixed and best is not None and best.shares):
-            _tell_estimate(estimated, listener)
-    if wanted.verify:
-        profile = with_estimate(profile, wanted.budget)
-        if best_gain(profile) is None:
-            # That there is nothing to gain is an answer, not a failure.
-            listener(Event("nothing-to-verify"))
-            return
+            _tell_estimate(profile, listener)
+    if wanted.verify and best_gain(profile) is None:
+        # That there is nothing to gain is an answer, not a failure.
+        listener(Event("nothing-to-verify"))
+    elif wanted.verify:
         try:
             yield _verified(request, profile, listener)
         except InferlabError as error:
@@ -168,9 +196,7 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
         measured = _with_odd_levels(measured)
         yield replace(profile, performance=measured)
     if copies:
-        data = data_for(request)
-        metric: LossMetric = "relative power" if data.labels is None else "cross-entropy"
-        for grown in measure_copies(request, costs, measured, data, metric, listener):
+        for grown in measure_copies(job, wanted, costs, measured, data_for(request), listener):
             measured = grown
             yield replace(profile, performance=measured)
     if wanted.roofline:
@@ -221,8 +247,8 @@ def _with_channels(
 
 def _mixed(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
     """Copies in which each group of channels loses a share of its own, as the losses of the groups let choose."""
-    for grown in measure_mixed_copies(request, costs, profile, data_for(request), listener):
-        yield replace(profile, performance=grown)
+    for measured in measure_mixed_copies(request.job, request.wanted, costs, profile, data_for(request), listener):
+        yield replace(profile, performance=measured)
 
 
 def _items(costs: Costs, job: Job) -> int:

@@ -11,8 +11,15 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from inferlab.profiling.predict import WORTH, Points, between, copy_loss
-from inferlab.records.profile import ChangedCopy, ChannelGroup, LossProfile, PerformanceProfile, level_key
+from inferlab.profiling.zeros import WORTH, Points, between
+from inferlab.records.profile import (
+    ChangedCopy,
+    ChannelGroup,
+    LossMetric,
+    LossProfile,
+    PerformanceProfile,
+    level_key,
+)
 
 # A step that gains less than this share of the whole is not worth any loss.
 _LEAST = 0.001
@@ -113,6 +120,16 @@ class ChannelCosts:
         saved = [(1 - self._work(weight, shares), 1 - after / ms) for shares, after in seen if ms > 0]
         squares = sum(work**2 for work, _ in saved)
         return min(1.0, max(0.0, sum(work * time for work, time in saved) / squares)) if squares else 0.0
+
+
+def copy_loss(copy: ChangedCopy, metric: LossMetric) -> float | None:
+    """What the whole change of a copy costs; without labels, how far its outputs move. Less than none is none."""
+    distance = copy.distance
+    if distance is None:
+        return None
+    loss = distance.loss_rise if metric == "cross-entropy" and distance.loss_rise is not None else None
+    loss = distance.relative_power if loss is None else loss
+    return None if loss is None else max(0.0, loss)
 
 
 def best_shares(

@@ -6,9 +6,8 @@ import contextlib
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from inferlab.engines import registry
@@ -18,12 +17,10 @@ from inferlab.model.flops.costs import Costs
 from inferlab.model.inputs import ITEMS, Data
 from inferlab.model.shapes import resolve
 from inferlab.profiling.channel_shares import best_shares
-from inferlab.profiling.estimate import usual_weights
 from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within, shares_recipe
 from inferlab.profiling.interleaved import InterleavedTimer, Variant
 from inferlab.profiling.loss import Evaluation, evaluate, layers_to_prune
-from inferlab.profiling.options import Request
-from inferlab.profiling.predict import is_faster
+from inferlab.profiling.zeros import is_faster, usual_weights
 from inferlab.records import Event, Finding, Listener, Model, Shape, ignore
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
 from inferlab.records.profile import (
@@ -33,11 +30,13 @@ from inferlab.records.profile import (
     OtherEngine,
     PerformanceProfile,
     Profile,
+    ProfileOptions,
     level_key,
 )
-from inferlab.transform.copies import MOST_CALIBRATION_ITEMS, apply_recipe
+from inferlab.transform.cleanup import clean_up
+from inferlab.transform.copies import MOST_CALIBRATION_ITEMS, apply_recipe, inputs_for
 from inferlab.transform.prune import prune
-from inferlab.transform.quantize import needs_reduced_range
+from inferlab.transform.quantize import needs_reduced_range, quantizing
 
 #: The shares of zeros that are tried for the estimate where an engine computes weights that are zero faster.
 ZEROS = (0.8, 0.9)
@@ -95,7 +94,12 @@ def measure_levels(
 
 
 def measure_copies(
-    request: Request, costs: Costs, profile: PerformanceProfile, data: Data, metric: LossMetric, listener: Listener
+    job: Job,
+    wanted: ProfileOptions,
+    costs: Costs,
+    profile: PerformanceProfile,
+    data: Data,
+    listener: Listener,
 ) -> Iterator[PerformanceProfile]:
     """The profile with copies that are really made and timed: in INT8, with fewer channels, with both.
 
@@ -103,18 +107,21 @@ def measure_copies(
     what is timed. A copy that cannot be made, or that the engine cannot run, is named with the reason, and the
     others are measured all the same.
     """
-    wanted, weights = request.wanted, usual_weights(layers_to_prune(costs))
-    int8 = _int8_recipe(request)
+    weights = usual_weights(layers_to_prune(costs))
+    metric: LossMetric = "relative power" if data.labels is None else "cross-entropy"
+    int8 = _int8_recipe(job, data)
     pruned = [_without_channels(weights, share) for share in SHARES] if weights and wanted.estimate else []
     copy_s = _COPY_SHARE * wanted.time_s
     with (
         tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
-        InterleavedTimer(warmed_briefly(request.job), costs, profile, copy_s, _only_waiting(listener)) as timer,
+        InterleavedTimer(warmed_briefly(job), costs, profile, copy_s, listener) as timer,
     ):
-        copies = _Copies(request, profile, data, Path(folder), timer, listener)
+        copies = _Copies(job, wanted, profile, data, Path(folder), timer, listener)
         if weights or wanted.int8:
-            # Quantising takes one core: the first copy with fewer channels is made meanwhile.
-            copies.make(int8, partial(copies.make, pruned[0]) if pruned else None)
+            for _ in copies.making(int8):
+                # Quantising takes one core: the first copy with fewer channels is made meanwhile.
+                if pruned:
+                    copies.make(pruned[0])
             copies.measure(int8)
         for share in SHARES:
             # Where so many cannot be removed, or the budget does not allow it, neither can more.
@@ -137,24 +144,22 @@ def measure_copies(
 
 
 def measure_mixed_copies(
-    request: Request, costs: Costs, profile: Profile, data: Data, listener: Listener
+    job: Job, wanted: ProfileOptions, costs: Costs, profile: Profile, data: Data, listener: Listener
 ) -> Iterator[PerformanceProfile]:
     """The performance profile with copies in which each group of channels lost a share of its own.
 
     The first is what the losses of the groups one by one let choose within the budget. What that copy really loses
     corrects the next choice, until what is chosen is a copy that was timed.
     """
-    performance, loss, budget = profile.performance, profile.loss, request.wanted.budget
+    performance, loss, budget = profile.performance, profile.loss, wanted.budget
     if performance is None or loss is None or not performance.layers:
         return
-    copy_s = _COPY_SHARE * request.wanted.time_s
+    copy_s = _COPY_SHARE * wanted.time_s
     with (
         tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
-        InterleavedTimer(
-            warmed_briefly(request.job), costs, performance, copy_s, _only_waiting(listener)
-        ) as timer,
+        InterleavedTimer(warmed_briefly(job), costs, performance, copy_s, listener) as timer,
     ):
-        copies = _Copies(request, performance, data, Path(folder), timer, listener)
+        copies = _Copies(job, wanted, performance, data, Path(folder), timer, listener)
         for _ in range(_MOST_MIXED):
             best = best_shares(copies.profile, loss, budget)
             if best is None or best.copy is not None or not is_faster(performance, best.ms_per_batch or math.inf):
@@ -181,6 +186,13 @@ def distance_between(evaluated: Evaluation, model: Model, data: Data) -> Distanc
     )
 
 
+def first_sets(data: Data, items: float = ITEMS) -> Data:
+    """As many sets as hold so many items, or all."""
+    count = next((count for count in range(1, len(data.sets)) if sum(data.rows[:count]) >= items), len(data.sets))
+    labels = None if data.labels is None else data.labels[:count]
+    return replace(data, sets=data.sets[:count], rows=data.rows[:count], labels=labels)
+
+
 def own_shapes(job: Job) -> dict[str, Shape]:
     """The shapes of inputs that the model itself takes: a copy for another batch size is made only to be timed."""
     if job.rewrite_batch is None:
@@ -188,13 +200,13 @@ def own_shapes(job: Job) -> dict[str, Shape]:
     return resolve(job.model.inputs, None, job.cell.sequence_length, {}).shapes
 
 
-def _int8_recipe(request: Request) -> Recipe:
+def _int8_recipe(job: Job, data: Data) -> Recipe:
     """Static INT8 as `optimize` makes it where nobody says more; generated inputs are part of the recipe."""
-    items = ITEMS if request.data is None else min(MOST_CALIBRATION_ITEMS, request.data.items)
+    items = ITEMS if data.generated else min(MOST_CALIBRATION_ITEMS, data.items)
     quantization = Quantization("static", calibration_items=items, reduce_range=needs_reduced_range())
-    if request.data is not None:
+    if not data.generated:
         return Recipe(quantization=quantization)
-    return Recipe(quantization=quantization, seed=request.job.cell.seed, shapes=own_shapes(request.job))
+    return Recipe(quantization=quantization, seed=job.cell.seed, shapes=own_shapes(job))
 
 
 def _without_channels(weights: Sequence[str], share: float) -> Recipe:
@@ -243,19 +255,20 @@ class _Copies:
 
     def __init__(
         self,
-        request: Request,
+        job: Job,
+        wanted: ProfileOptions,
         profile: PerformanceProfile,
         data: Data,
         folder: Path,
         timer: InterleavedTimer,
         listener: Listener,
     ) -> None:
-        self._request, self._job, self._profile = request, request.job, profile
+        self._job, self._wanted, self._profile, self._data = job, wanted, profile, data
         self._folder, self._timer, self._listener = folder, timer, listener
-        time_s = request.wanted.time_s
-        self._data = data
-        self._few = _affordable(data, profile, _JUDGING_SHARE * time_s)
-        self._deadline = time.monotonic() + _LIMIT * time_s
+        # A few items, or as many as both models compute in this time.
+        each_s = 2 * profile.ms_per_batch / 1000 / profile.batch_size
+        self._few = first_sets(data, max(ITEMS, _JUDGING_SHARE * wanted.time_s / each_s))
+        self._deadline = time.monotonic() + _LIMIT * wanted.time_s
         self._cleaned: Model | None = None
         #: Copies that wait to be timed, by name; None for one that cannot be made.
         self._made: dict[str, _Made | None] = {}
@@ -285,11 +298,13 @@ class _Copies:
         layers = tuple(replace(layer, int8_ms=int8.layers_ms.get(layer.id)) for layer in profile.layers)
         return replace(profile, layers=layers, int8_ms_per_batch=int8.ms_per_batch)
 
-    def make(self, recipe: Recipe, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make a copy; one that cannot be made is named with the reason.
+    def make(self, recipe: Recipe) -> None:
+        """Make a copy; one that cannot be made is named with the reason."""
+        for _ in self.making(recipe):
+            pass
 
-        `meanwhile` may be called while a child quantises.
-        """
+    def making(self, recipe: Recipe) -> Iterator[None]:
+        """The same, with a stop while a child quantises, which mostly takes one core."""
         name = _name(recipe)
         self._made[name] = None
         if time.monotonic() > self._deadline and not self._is_asked_for(recipe):
@@ -297,7 +312,13 @@ class _Copies:
             return
         self._listener(Event("making-copy", {"copy": name}))
         try:
-            self._made[name] = self._make(recipe, self._folder / name, meanwhile)
+            if self._cleaned is None:
+                self._cleaned = clean_up(self._job.model, self._folder / "clean").model
+            if recipe.pruning is None:
+                model = yield from self._quantized(self._cleaned, recipe)
+            else:
+                model = self._pruned(self._cleaned, recipe)
+            self._made[name] = _Made(recipe, model, self._distance(model))
         except InferlabError as error:
             self._refuse(recipe, error)
 
@@ -341,23 +362,33 @@ class _Copies:
         others.sort(key=lambda other: other.ms_per_batch)
         self._profile = replace(self._profile, other_engines=tuple(others))
 
-    def _make(self, recipe: Recipe, folder: Path, meanwhile: Callable[[], object] | None) -> _Made:
-        model = self._job.model
-        if self._cleaned is None:
-            self._cleaned = apply_recipe(model, Recipe(), self._data, self._folder / "clean", ignore).model
+    def _quantized(self, cleaned: Model, recipe: Recipe) -> Generator[None, None, Model]:
+        assert recipe.quantization is not None
+        inputs = inputs_for(recipe, cleaned, self._data)
+        for copy in quantizing(cleaned, inputs, self._folder / _name(recipe), recipe.quantization):
+            if copy is not None:
+                return copy.model
+            yield
+        raise AssertionError("the last is the copy")
+
+    def _pruned(self, cleaned: Model, recipe: Recipe) -> Model:
         rest = replace(recipe, cleanup=False)
-        copy = apply_recipe(self._cleaned, rest, self._data, folder, ignore, meanwhile)
-        if recipe.pruning is not None and copy.pruned.parameters == self._cleaned.parameters:
+        copy = apply_recipe(cleaned, rest, self._data, self._folder / _name(recipe), ignore)
+        if copy.pruned.parameters == cleaned.parameters:
             reason = next(iter(copy.left_alone.values()), "no layer may lose any")
             raise InferlabError(f"channels cannot be removed: {reason}.")
+        return copy.model
+
+    def _distance(self, changed: Model) -> Distance | None:
+        model = self._job.model
         try:
-            evaluated = evaluate(copy.model, model, self._few, self._job.cell.num_cores)
+            evaluated = evaluate(changed, model, self._few, self._job.cell.num_cores)
         except InferlabError:
-            return _Made(recipe, copy.model, None)
-        return _Made(recipe, copy.model, distance_between(evaluated, model, self._few))
+            return None
+        return distance_between(evaluated, model, self._few)
 
     def _is_asked_for(self, recipe: Recipe) -> bool:
-        return self._request.wanted.int8 and recipe.pruning is None
+        return self._wanted.int8 and recipe.pruning is None
 
     def _refuse(self, recipe: Recipe, error: InferlabError) -> None:
         if self._is_asked_for(recipe):
@@ -367,22 +398,6 @@ class _Copies:
 
     def _leave_out(self, name: str, reason: str) -> None:
         self._profile = _left_out(self._profile, name, reason)
-
-
-def _only_waiting(listener: Listener) -> Listener:
-    """Pass on what keeps a measurement from beginning: how each of many copies is measured is the same."""
-    return lambda event: listener(event) if event.code in ("waiting", "unlocked") else None
-
-
-def _affordable(data: Data, profile: PerformanceProfile, seconds: float) -> Data:
-    """As many sets as hold a few items, or as both models compute in this time."""
-    each_s = 2 * profile.ms_per_batch / 1000 / profile.batch_size
-    count, items = 0, 0
-    while count < len(data.sets) and (items < ITEMS or items * each_s < seconds):
-        items += data.rows[count]
-        count += 1
-    labels = None if data.labels is None else data.labels[:count]
-    return replace(data, sets=data.sets[:count], rows=data.rows[:count], labels=labels)
 
 
 def _times_ms(layer: Layer, measured: Mapping[str, Variant]) -> dict[str, float]:

@@ -1,20 +1,82 @@
-"""What INT8, fewer channels and zeros would each give within a loss budget: pure functions of a profile.
+"""What INT8, fewer channels and zeros would each give within a loss budget, and the estimate that follows.
 
-Copies were measured at a few shares of removed channels; what lies between is interpolated.
+Pure functions of a profile. Copies were measured at a few shares of removed channels; what lies between is
+interpolated.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from inferlab.profiling.channel_shares import SharesGain, best_shares, gain_of_shares
-from inferlab.profiling.predict import WORTH, Points, between, copy_loss, is_faster, layer_times
+from inferlab.errors import BadInput
+from inferlab.profiling.channel_shares import SharesGain, best_shares, copy_loss, gain_of_shares
+from inferlab.profiling.zeros import WORTH, Points, between, estimate, is_faster, layer_times
 from inferlab.records.optimization import CHANNEL, Pruning, Recipe
-from inferlab.records.profile import ChangedCopy, Gain, LossMetric, OtherEngine, PerformanceProfile, Profile
+from inferlab.records.profile import (
+    BUDGET,
+    ChangedCopy,
+    Gain,
+    LossMetric,
+    OtherEngine,
+    PerformanceProfile,
+    Profile,
+)
 
 #: Channels are removed in steps of this share.
 STEP = 0.05
+
+
+def check_budget(budget: float) -> None:
+    """Refuse a loss budget that is none."""
+    if not 0 <= budget < math.inf:
+        raise BadInput(f"The loss budget must be 0 or more, not {budget:g}.")
+
+
+def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
+    """The profile with the estimate for this budget in it."""
+    check_budget(budget)
+    zeros = None if profile.loss is None else estimate(profile.performance, profile.loss, budget)
+    profile = replace(profile, estimate=zeros, gains=())
+    performance = profile.performance
+    if performance is None:
+        return profile
+    gains = find_gains(profile, budget)
+    ms, speedup = (zeros.estimated_ms_per_batch, zeros.estimated_speedup) if zeros else (None, None)
+    if gains and gains[0].counts:
+        ms, speedup = gains[0].ms_per_batch, gains[0].speedup
+    elif gains:
+        ms, speedup = performance.ms_per_batch, 1.0
+    performance = replace(performance, estimated_ms_per_batch=ms, estimated_speedup=speedup)
+    return replace(profile, performance=performance, gains=gains)
+
+
+def estimated_ms(profile: Profile) -> dict[int, float]:
+    """The time of every layer as estimated, by its index; those that stay as they are too."""
+    return gain_layer_times(profile, best_gain(profile) or _zeros_alone(profile))
+
+
+def _zeros_alone(profile: Profile) -> Gain | None:
+    """What older profiles estimated: zeros, where times at levels were measured."""
+    zeros = profile.estimate
+    if profile.gains or zeros is None or zeros.gained != "time" or zeros.estimated_ms_per_batch is None:
+        return None
+    ms, speedup = zeros.estimated_ms_per_batch, zeros.estimated_speedup or 1.0
+    return Gain(False, 0.0, zeros.parameter_reduction, ms, speedup, zeros.loss, zeros.budget, counts=True)
+
+
+def has_estimate(profile: Profile) -> bool:
+    """Whether an estimate says how long the model would take: something was tried that could make it faster."""
+    timed = profile.estimate is not None and profile.estimate.gained == "time"
+    return bool(profile.gains) or timed
+
+
+def int8_speedup(performance: PerformanceProfile | None) -> float | None:
+    """How many times as fast a copy in static INT8 was; None where none was timed."""
+    if performance is None or not performance.int8_ms_per_batch:
+        return None
+    return performance.ms_per_batch / performance.int8_ms_per_batch
 
 
 def find_gains(profile: Profile, budget: float) -> tuple[Gain, ...]:

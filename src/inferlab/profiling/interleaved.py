@@ -30,7 +30,7 @@ from inferlab.profiling.performance import (
     timed_layers_of,
     with_unique_names,
 )
-from inferlab.records import Listener, Model, OutputCheck
+from inferlab.records import Listener, Model, OutputCheck, ignore
 from inferlab.records.profile import PerformanceProfile
 
 # Turns of both, of which the median counts: fewer are at the mercy of a burst.
@@ -59,7 +59,10 @@ class InterleavedTimer:
     def __init__(
         self, job: Job, costs: Costs, baseline: PerformanceProfile, time_s: float, listener: Listener
     ) -> None:
-        """`time_s` bounds what measuring a copy takes, its layers included, but not the loading."""
+        """`time_s` bounds what measuring a copy takes, its layers included, but not the loading.
+
+        Only what keeps it from beginning is told: how each of many copies is measured is the same.
+        """
         self._job, self._costs, self._baseline = job, costs, baseline
         self._time_s, self._listener = time_s, listener
         self._stack = ExitStack()
@@ -84,7 +87,7 @@ class InterleavedTimer:
         changed = replace(self._job, model=model, cell=cell)
         original = self._loaded()
         with ExitStack() as stack:
-            setup = stack.enter_context(prepare_cell(changed, self._listener))
+            setup = stack.enter_context(prepare_cell(changed, ignore))
             copy = stack.enter_context(Children(stack.enter_context(with_unique_names(setup))))
             copy.check_outputs()
             copy.warm_up(cell.warmup_s)
@@ -110,7 +113,7 @@ class InterleavedTimer:
             self._stack.enter_context(measuring_alone(label, self._listener))
             # Its outputs were checked.
             job = replace(self._job, cell=replace(self._job.cell, verify=False))
-            prepared = self._stack.enter_context(prepare_cell(job, self._listener))
+            prepared = self._stack.enter_context(prepare_cell(job, ignore))
             self._original = self._stack.enter_context(Children(prepared))
             self._original.warm_up(job.cell.warmup_s)
             self._original.pause()

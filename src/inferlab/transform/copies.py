@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from inferlab.model.onnx_graph import (
     type_name,
 )
 from inferlab.records import Event, Listener, Model
-from inferlab.records.optimization import CHANNEL, Quantization, Recipe
+from inferlab.records.optimization import CHANNEL, Recipe
 
 # Protobuf holds no more than 2 GB in one message.
 LARGE_BYTES = 1_500_000_000
@@ -171,18 +171,21 @@ def apply_recipe(
     data: Data,
     work: Path,
     listener: Listener,
-    meanwhile: Callable[[], object] | None = None,
 ) -> AppliedRecipe:
     """Do what a recipe says that names every weight with its level; files stay in the folder `work`.
 
-    `data` is what ranges are found on where the recipe does not say how its inputs were generated. `meanwhile` is
-    called while a child quantises.
+    `data` is what ranges are found on where the recipe does not say how its inputs were generated.
 
     The clean-up comes first: it leaves the weights as they are, and a graph without detours is one through which
     channels can be followed and whose operators a quantiser knows. Quantising comes last: its ranges are those of
     the weights that are left, and a zero stays a zero in INT8, while weights that were rounded to a few values
     could not be put in an order any more.
     """
+    from inferlab.transform.channels import prune_channels
+    from inferlab.transform.cleanup import clean_up
+    from inferlab.transform.prune import prune
+    from inferlab.transform.quantize import quantize
+
     left_alone: dict[str, str] = {}
 
     def tell(step: str, **more: object) -> None:
@@ -200,8 +203,6 @@ def apply_recipe(
 
     current = model
     if recipe.cleanup:
-        from inferlab.transform.cleanup import clean_up
-
         tell("cleanup")
         current = taken(clean_up(current, work / "clean", progress))
     if recipe.pruning is not None:
@@ -209,50 +210,22 @@ def apply_recipe(
         levels = {name: level for name, level in recipe.pruning.layers.items() if name in stored}
         left_alone.update(dict.fromkeys(recipe.pruning.layers.keys() - levels.keys(), _UNUSED))
         tell("prune", layers=len(levels))
-        current = taken(_pruned(current, levels, recipe.pruning.pattern, work / "pruned", progress))
+        folder, pattern = work / "pruned", recipe.pruning.pattern
+        if pattern == CHANNEL:
+            current = taken(prune_channels(current, levels, folder, progress))
+        else:
+            current = taken(Copy(prune(current, levels, folder, pattern)))
     pruned = current
     if recipe.quantization is not None:
-        tell("quantize", scheme=recipe.quantization.scheme)
+        scheme, excluded = recipe.quantization.scheme, recipe.quantization.exclude
+        tell("quantize", scheme=scheme)
         # All but static are only run once on them.
-        static = recipe.quantization.scheme == "static"
-        inputs = inputs_for(recipe, model, data) if static else data.sets[:1]
-        current = taken(_quantized(current, recipe.quantization, inputs, work / "quantized", progress, meanwhile))
+        inputs = inputs_for(recipe, model, data) if scheme == "static" else data.sets[:1]
+        # What the clean-up removed need not be left out any more.
+        node_names = set(_node_names(current))
+        left = replace(recipe.quantization, exclude=tuple(name for name in excluded if name in node_names))
+        current = taken(quantize(current, inputs, work / "quantized", left, progress))
     return AppliedRecipe(current, left_alone, pruned=pruned)
-
-
-def _pruned(model: Model, levels: Mapping[str, float], pattern: str, folder: Path, listener: Listener) -> Copy:
-    from inferlab.transform.channels import prune_channels
-    from inferlab.transform.prune import prune
-
-    if pattern == CHANNEL:
-        return prune_channels(model, levels, folder, listener)
-    return Copy(prune(model, levels, folder, pattern))
-
-
-def _quantized(
-    model: Model,
-    scheme: Quantization,
-    inputs: Sequence[Mapping[str, Any]],
-    folder: Path,
-    listener: Listener,
-    meanwhile: Callable[[], object] | None,
-) -> Copy:
-    from inferlab.transform.quantize import quantize
-
-    # What the clean-up removed need not be left out any more.
-    node_names = set(_node_names(model))
-    return quantize(
-        model,
-        inputs,
-        folder,
-        listener,
-        scheme=scheme.scheme,
-        per_channel=scheme.per_channel,
-        bits=scheme.bits,
-        exclude=[name for name in scheme.exclude if name in node_names],
-        reduce_range=scheme.reduce_range,
-        meanwhile=meanwhile,
-    )
 
 
 @confined(reads=["model"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from inferlab.model.onnx_file import parse_onnx, place_beside, read_onnx
 from inferlab.model.onnx_graph import SAME_VALUES, external_files, fed_inputs, first_output
 from inferlab.model.shapes import resolve
 from inferlab.records import Event, Listener, Model, ignore
+from inferlab.records.optimization import Quantization
 from inferlab.transform.copies import Copy, refuse_nan, staged, target_of
 from inferlab.worker import ONNXRUNTIME, Worker, timeout_s
 
@@ -26,6 +27,7 @@ Inputs = Sequence[Mapping[str, np.ndarray[Any, Any]]]
 
 _PATIENCE_S = 3600.0
 _SCHEMES = {"static": "INT8", "dynamic": "INT8", "weights": "INT{bits}", "fp16": "FP16"}
+_STATIC = Quantization("static")
 # What ONNX Runtime adds to the name of a product that it has put a sum into.
 _FUSED = "/MatMulAddFusion"
 
@@ -34,55 +36,58 @@ def quantize(
     model: Model,
     inputs: Inputs,
     folder: Path,
+    wanted: Quantization = _STATIC,
     listener: Listener = ignore,
-    *,
-    scheme: str = "static",
-    per_channel: bool = True,
-    bits: int = 8,
-    exclude: Sequence[str] = (),
-    reduce_range: bool | None = None,
-    meanwhile: Callable[[], object] | None = None,
 ) -> Copy:
-    """Write the copy into `folder`; nodes named in `exclude`, by name, first output or weight, stay as they are.
+    """Write the copy into `folder`; what it excludes, nodes by name, first output or weight, stays as it is.
 
     static: weights in INT8, activations in UINT8 with ranges as on `inputs` (QuantizeLinear, DequantizeLinear).
     dynamic: ranges of activations are found while it runs. weights: products of matrices keep their weights in
     8 or 4 bits and compute in floats. fp16: half precision inside, inputs and outputs as they were.
 
     Operators that cannot be quantised stay as they are and are named. The copy is run before it is there, on a set
-    of inputs, made up where none are given. With `reduce_range`, by default where the CPU here needs it, INT8
-    weights have 7 bits. `meanwhile` is called while the child, which takes one core most of the time, quantises.
+    of inputs, made up where none are given. With a reduced range, by default where the CPU here needs it, INT8
+    weights have 7 bits.
     """
+    *_, copy = quantizing(model, inputs, folder, wanted, listener)
+    assert copy is not None, "the last is the copy"
+    return copy
+
+
+def quantizing(
+    model: Model, inputs: Inputs, folder: Path, wanted: Quantization, listener: Listener = ignore
+) -> Iterator[Copy | None]:
+    """The same step by step: None while a child quantises, which mostly takes one core; then the copy."""
     target = target_of(model, folder, "quantised")
-    _refuse_what_cannot_be(model, scheme, per_channel, bits)
-    if scheme == "static" and not inputs:
+    _refuse_what_cannot_be(model, wanted)
+    if wanted.scheme == "static" and not inputs:
         raise BadInput("Quantising needs at least one set of inputs to find the ranges of values with.")
     if not inputs:
         inputs = [make_inputs(model.inputs, resolve(model.inputs, None, None, {}).shapes, 0)]
     options: dict[str, Any] = {
-        "scheme": scheme,
-        "per_channel": per_channel,
-        "bits": bits,
-        "reduce_range": needs_reduced_range() if reduce_range is None else reduce_range,
+        "scheme": wanted.scheme,
+        "per_channel": wanted.per_channel,
+        "bits": wanted.bits,
+        "reduce_range": needs_reduced_range() if wanted.reduce_range is None else wanted.reduce_range,
     }
-    what = _SCHEMES[scheme].format(bits=bits)
+    what = _SCHEMES[wanted.scheme].format(bits=wanted.bits)
 
     def tell(fraction: float | None) -> None:
         listener(Event("quantizing", {"model": model.source, "precision": what}, fraction))
 
     with staged(target, what) as out:
-        prepared = _write_named(model, exclude, out.parent / "named")
+        prepared = _write_named(model, wanted.exclude, out.parent / "named")
         options["exclude"] = prepared.excluded
         source = out.parent / "named" / Path(model.path).name
         try:
-            left_alone = _in_child(model, inputs, source, out / target.name, options, tell, meanwhile)
+            left_alone = yield from _in_child(model, inputs, source, out / target.name, options, tell)
         except EngineRefused:
             raise
         except BadInput as error:
             raise EngineRefused(f"No {what} copy of {model.source} could be made. {error}") from error
     tell(1.0)
     reasons = {key.removesuffix(_FUSED): reason for key, reason in left_alone.items()}
-    return Copy(
+    yield Copy(
         read_onnx(target, str(target)), {prepared.named.get(key, key): reason for key, reason in reasons.items()}
     )
 
@@ -114,15 +119,16 @@ def needs_reduced_range() -> bool:
     return not machine.has_vnni(machine.describe().instruction_sets)
 
 
-def _refuse_what_cannot_be(model: Model, scheme: str, per_channel: bool, bits: int) -> None:
+def _refuse_what_cannot_be(model: Model, wanted: Quantization) -> None:
     """Whether there is such a scheme with such settings, and whether the model is not there already."""
+    scheme, bits = wanted.scheme, wanted.bits
     if scheme not in _SCHEMES:
         raise BadInput(f"There is no quantisation scheme '{scheme}'. There are: {', '.join(_SCHEMES)}.")
     if bits not in ((8, 4) if scheme == "weights" else (8,)):
         raise BadInput(
             f"The scheme {scheme} cannot have {bits} bits: weights can be of 8 or 4, all others are of 8."
         )
-    if not per_channel and scheme in ("weights", "fp16"):
+    if not wanted.per_channel and scheme in ("weights", "fp16"):
         raise BadInput(
             f"The scheme {scheme} has no scale for a whole tensor. Leave the setting out, or choose INT8."
         )
@@ -197,9 +203,11 @@ def _in_child(
     out: Path,
     options: Mapping[str, Any],
     tell: Callable[[float | None], None],
-    meanwhile: Callable[[], object] | None,
-) -> dict[str, str]:
-    """Prepare, quantise and check in a child; what was left alone, by the names of nodes, and why."""
+) -> Generator[None, None, dict[str, str]]:
+    """Prepare, quantise and check in a child; what was left alone, by the names of nodes, and why.
+
+    It yields while the child quantises.
+    """
     packed, blocks = protocol.pack_sets(inputs, None)
     prepared = str(named)
     steps: list[tuple[float | None, str, dict[str, Any]]] = []
@@ -207,7 +215,7 @@ def _in_child(
         # Beside the model's data files, to which it may still point.
         prepared = str(named.with_name(".prepared.onnx"))
         steps.append((None, "quantize", {"step": "prepare", "model": str(named), "out": prepared, **options}))
-    quantizing = {
+    quantization = {
         "step": "quantize",
         "model": prepared,
         "original": model.path,
@@ -216,7 +224,7 @@ def _in_child(
         **packed,
     }
     steps += [
-        (0.2, "quantize", quantizing),
+        (0.2, "quantize", quantization),
         (0.8, "onnx_files.check_copy", {"model": model.path, "copy": str(out), **packed}),
     ]
     left_alone: dict[str, str] = {}
@@ -225,8 +233,8 @@ def _in_child(
         for fraction, task, arguments in steps:
             tell(fraction)
             worker.send("task", blocks, task=task, arguments=arguments)
-            if arguments is quantizing and meanwhile is not None:
-                meanwhile()
+            if arguments is quantization:
+                yield
             answer = worker.wait("task").data
             left_alone.update(answer.get("left_alone", {}))
     return left_alone

@@ -29,7 +29,7 @@ from inferlab.views.fields import (
     useful,
 )
 from inferlab.views.results import View
-from inferlab.views.tables import Block, Note, Pair, Table, notes
+from inferlab.views.tables import Block, Note, Pair, Table, notes, places_of
 from inferlab.views.text import SCENARIO_NAMES, cell_label, finding, interval, output_check
 
 _ALWAYS = ("engine", "num_cores", "batch_size")
@@ -247,13 +247,9 @@ def _notes(benchmark: Benchmark) -> list[Block]:
 
 def shared(sentences_of_cells: Sequence[Sequence[str]]) -> dict[str, str]:
     """What is told of each cell: every sentence once, with the cells that it is about, or nothing for all."""
-    numbers: dict[str, list[int]] = {}
-    for number, sentences in enumerate(sentences_of_cells, 1):
-        for text in sentences:
-            numbers.setdefault(text, []).append(number)
     return {
-        text: "" if len(cells) == len(sentences_of_cells) else ", ".join(f"#{number}" for number in cells)
-        for text, cells in numbers.items()
+        text: "" if len(places) == len(sentences_of_cells) else ", ".join(f"#{place + 1}" for place in places)
+        for text, places in places_of(sentences_of_cells).items()
     }
 
 

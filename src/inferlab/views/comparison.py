@@ -210,9 +210,9 @@ def notes(comparison: Comparison, names: Sequence[str] = "AB") -> list[str]:
 
 def _arm_notes(names: Sequence[str], findings_of_arms: Iterable[Sequence[Finding]]) -> list[str]:
     return [
-        f"{name}: {finding(one)}"
+        f"{name}: {finding(warning)}"
         for name, findings in zip(names, findings_of_arms, strict=True)
-        for one in findings
+        for warning in findings
     ]
 
 
@@ -254,9 +254,9 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
     """Two sweeps that were measured before, in one table: a row for each cell that both have."""
     first, count = sweep.results[0], len(sweep.results)
     fields = [
-        Field("cell", "Cell", lambda one: one.place, left=True),
+        Field("cell", "Cell", lambda comparison: comparison.place, left=True),
         *(_A_MS, _B_MS, _RATIO),
-        Field("interval", "Interval", lambda one: _interval(one).text),
+        Field("interval", "Interval", lambda comparison: _interval(comparison).text),
         _VERDICT,
     ]
     said = {result.place: notes(result) for result in sweep.results}
@@ -282,13 +282,13 @@ def _place(comparison: Comparison, batch: str = "batch") -> str:
 
 
 _LABELS = (
-    Field("a", "A", lambda one: one.labels[0], left=True),
-    Field("b", "B", lambda one: one.labels[1], left=True),
+    Field("a", "A", lambda comparison: comparison.labels[0], left=True),
+    Field("b", "B", lambda comparison: comparison.labels[1], left=True),
 )
-_A_MS = Field("a_ms", "A (ms per item)", lambda one: statistics.median(one.times_ms[0]), decimal)
-_B_MS = Field("b_ms", "B (ms per item)", lambda one: statistics.median(one.times_ms[1]), decimal)
-_RATIO = Field("ratio", "B's time over A's", lambda one: one.ratio.value, decimal)
-_VERDICT = Field("verdict", "B is", lambda one: one.verdict, left=True)
+_A_MS = Field("a_ms", "A (ms per item)", lambda comparison: statistics.median(comparison.times_ms[0]), decimal)
+_B_MS = Field("b_ms", "B (ms per item)", lambda comparison: statistics.median(comparison.times_ms[1]), decimal)
+_RATIO = Field("ratio", "B's time over A's", lambda comparison: comparison.ratio.value, decimal)
+_VERDICT = Field("verdict", "B is", lambda comparison: comparison.verdict, left=True)
 
 
 def table(sweep: ComparisonSweep) -> Table:
@@ -297,15 +297,15 @@ def table(sweep: ComparisonSweep) -> Table:
         *_LABELS,
         *(Field(name, name, _of_cell(name)) for name in ("num_cores", "batch_size", "scenario")),
         _RATIO,
-        Field("low", "low", lambda one: one.ratio.low, decimal),
-        Field("high", "high", lambda one: one.ratio.high, decimal),
-        Field("level", "level", lambda one: one.ratio.level, share),
+        Field("low", "low", lambda comparison: comparison.ratio.low, decimal),
+        Field("high", "high", lambda comparison: comparison.ratio.high, decimal),
+        Field("level", "level", lambda comparison: comparison.ratio.level, share),
         _VERDICT,
-        Field("margin", "margin", lambda one: one.margin, share),
-        Field("paired", "paired", lambda one: bool(one.pairs)),
-        Field("pairs", "pairs", lambda one: len(one.pairs)),
-        Field("seconds", "seconds", lambda one: one.seconds, duration),
-        Field("outputs_match", "outputs match", lambda one: one.outputs_match),
+        Field("margin", "margin", lambda comparison: comparison.margin, share),
+        Field("paired", "paired", lambda comparison: bool(comparison.pairs)),
+        Field("pairs", "pairs", lambda comparison: len(comparison.pairs)),
+        Field("seconds", "seconds", lambda comparison: comparison.seconds, duration),
+        Field("outputs_match", "outputs match", lambda comparison: comparison.outputs_match),
     ]
     return Table(shown, sweep.results)
 
@@ -313,16 +313,16 @@ def table(sweep: ComparisonSweep) -> Table:
 def _generation_table(comparison: GenerationComparison) -> Table:
     shown = [
         *_LABELS,
-        Field("metric", "metric", lambda one: one.metric, left=True),
-        *(_A_MS, _B_MS, replace(_RATIO, ends=lambda one: one.ratio.ends)),
+        Field("metric", "metric", lambda comparison: comparison.metric, left=True),
+        *(_A_MS, _B_MS, replace(_RATIO, ends=lambda comparison: comparison.ratio.ends)),
         _VERDICT,
-        Field("pairs", "pairs", lambda one: len(one.log_ratios)),
+        Field("pairs", "pairs", lambda comparison: len(comparison.log_ratios)),
     ]
     return Table(shown, [comparison])
 
 
 def _of_cell(name: str) -> Callable[[Comparison], Any]:
-    return lambda one: getattr(one.cells[0], name) if one.cells else None
+    return lambda comparison: getattr(comparison.cells[0], name) if comparison.cells else None
 
 
 def content(record: Comparison | ComparisonSweep) -> dict[str, Any]:
@@ -416,13 +416,13 @@ def _known(results: Sequence[Comparison]) -> list[str]:
     return [*(f"{name}: {label}" for name, label in labels), began[:16].replace("T", " ")]
 
 
-def _told(one: Comparison, text: str) -> str:
+def _told(comparison: Comparison, text: str) -> str:
     """A sentence with the place that it is about."""
-    return f"{place}: {text}" if (place := _place(one)) else text
+    return f"{place}: {text}" if (place := _place(comparison)) else text
 
 
-def _differ(one: Comparison) -> str:
-    error = output_error(one.output_error, one.output_metric)
+def _differ(comparison: Comparison) -> str:
+    error = output_error(comparison.output_error, comparison.output_metric)
     return f"The outputs of A and B DIFFER{error}: a speed-up of something else is meaningless."
 
 
@@ -434,15 +434,15 @@ def _failed(num_cores: int | None, batch_size: int | None, message: str) -> str:
 _OUTPUTS = {True: "match", False: "DIFFER", None: "not compared"}
 _SUMMARY = (
     *(_A_MS.aligned("A, ms per item"), _B_MS.aligned("B, ms per item"), _RATIO.aligned(_RATIO.label)),
-    Field("", "Interval", lambda one: _interval(one)),
+    Field("", "Interval", lambda comparison: _interval(comparison)),
     _VERDICT,
     Field(
         "",
         "Outputs",
-        lambda one: parts.Cell(_OUTPUTS[one.outputs_match], wrong=one.outputs_match is False),
+        lambda comparison: parts.Cell(_OUTPUTS[comparison.outputs_match], wrong=comparison.outputs_match is False),
         left=True,
     ),
-    Field("", "Pairs", lambda one: len(one.pairs)),
+    Field("", "Pairs", lambda comparison: len(comparison.pairs)),
 )
 
 
@@ -457,9 +457,9 @@ def _summary(results: Sequence[Comparison]) -> list[parts.Element]:
     ]
 
 
-def _interval(one: Comparison) -> parts.Cell:
-    ends = one.ratio.ends
-    return parts.Cell("none") if ends is None else parts.Cell(between_at(ends, one.ratio.level), ends[0])
+def _interval(comparison: Comparison) -> parts.Cell:
+    ends = comparison.ratio.ends
+    return parts.Cell("none") if ends is None else parts.Cell(between_at(ends, comparison.ratio.level), ends[0])
 
 
 def _ratios(results: Sequence[Comparison], drawn: parts.Charts) -> list[parts.Element]:
@@ -472,17 +472,17 @@ def _ratios(results: Sequence[Comparison], drawn: parts.Charts) -> list[parts.El
     return [parts.selectors("ratios", {"Cell": names}), drawn.add("ratios", figures)]
 
 
-def _how(one: Comparison) -> dict[str, str]:
-    taken = "fresh processes, interleaved" if one.pairs else "saved results, not interleaved"
-    runs = [run for arm in arm_runs(one)[::-1] for run in arm[:1]]
+def _how(comparison: Comparison) -> dict[str, str]:
+    taken = "fresh processes, interleaved" if comparison.pairs else "saved results, not interleaved"
+    runs = [run for arm in arm_runs(comparison)[::-1] for run in arm[:1]]
     versions = {name: version for run in runs for name, version in run.versions.items()}
     machine = runs[-1].machine if runs else None
     return {
-        "Measured": f"{taken}; {duration(one.seconds)} for each comparison",
-        "99th percentile": _tail(one.tail_ratio) if one.tail_ratio else "",
-        "Spread": spread_text(one.spread) if one.spread else "",
-        "Model": one.models[0].source if one.models else "",
-        "Scenario": one.cells[0].scenario if one.cells else "",
+        "Measured": f"{taken}; {duration(comparison.seconds)} for each comparison",
+        "99th percentile": _tail(comparison.tail_ratio) if comparison.tail_ratio else "",
+        "Spread": spread_text(comparison.spread) if comparison.spread else "",
+        "Model": comparison.models[0].source if comparison.models else "",
+        "Scenario": comparison.cells[0].scenario if comparison.cells else "",
         "Versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
         "Machine": ", ".join(filter(None, (machine.cpu, machine.system))) if machine else "",
     }

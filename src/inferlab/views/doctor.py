@@ -426,7 +426,7 @@ def blocks(facts: Sequence[Fact]) -> list[Block]:
 def render(facts: Sequence[Fact], ending: str) -> str:
     """The text of a file with this ending; JSON where it is none of the others."""
     view = View("This machine", lambda: blocks(facts), lambda: Table(_FIELDS, facts), lambda: content(facts))
-    return render_view(view, ending, view.content)
+    return render_view(view, ending)
 
 
 _FIELDS = (

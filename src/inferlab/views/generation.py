@@ -47,6 +47,8 @@ from inferlab.views.tables import Block, Pair, Table
 from inferlab.views.text import agreement_text, finding, generation_label
 
 _SHOWN = (50.0, 90.0, 99.0)
+# Findings that make the numbers of a cell useless, or others than were asked for.
+_WARNINGS = ("tokens-disagree", "ended-early", "prefix-cached")
 # More cells than these are counted, not named.
 _MOST_NAMED = 4
 #: What requests met that arrive by themselves: keys, labels and percentiles.
@@ -296,18 +298,22 @@ def model_blocks(model: GenerativeModel) -> list[Pair]:
     types = ", ".join(
         f"{group.type} {scaled(group.parameters)} in {plural(group.tensors, 'tensor')}" for group in model.tensors
     )
-    context = "no limit of context" if model.context is None else f"context {model.context}"
     return [
         Pair("Model", model.source),
-        Pair(
-            "Architecture",
-            f"{model.architecture}, {plural(model.layers, 'layer')}, {plural(model.heads, 'head')}, "
-            f"{plural(model.kv_heads, 'KV head')}, {context}, vocabulary {model.vocabulary}",
-        ),
+        Pair("Architecture", architecture_text(model)),
         *([] if model.encoder is None else [Pair("Encoder", encoder_text(model.encoder))]),
         Pair("Parameters", f"{scaled(model.parameters)} ({types}), {size(model.size_bytes)}"),
         Pair("Expected KV cache", f"{size(model.kv_bytes_per_token())} per token in 16 bits"),
     ]
+
+
+def architecture_text(model: GenerativeModel) -> str:
+    """How a model is built, in a line."""
+    context = "no limit of context" if model.context is None else f"context {model.context}"
+    return (
+        f"{model.architecture}, {plural(model.layers, 'layer')}, {plural(model.heads, 'head')}, "
+        f"{plural(model.kv_heads, 'KV head')}, {context}, vocabulary {model.vocabulary}"
+    )
 
 
 def encoder_text(encoder: Encoder) -> str:
@@ -419,22 +425,20 @@ def _kv(row: Row) -> str:
 
 def notes(shown: Sequence[Row]) -> list[tables.Note]:
     """Findings and failures; of several cells each sentence once, with the cells that it is about."""
-    said: dict[tuple[str, bool], list[int]] = {}
-    for index, row in enumerate(shown):
-        if row.outcome.failure is not None:
-            said.setdefault((f"{row.outcome.failure.message}", True), []).append(index)
-        for one in row.findings:
-            warning = one.code in ("tokens-disagree", "ended-early", "prefix-cached")
-            said.setdefault((finding(one), warning), []).append(index)
     names = short_labels([row.cell for row in shown])
     found = []
-    for (text, warning), places in said.items():
+    for note, places in tables.places_of([_notes_on(row) for row in shown]).items():
         about = ""
         if len(places) < len(shown):
             listed = "; ".join(names[place] for place in places)
             about = f"{listed if len(places) <= _MOST_NAMED else f'{len(places)} of {len(shown)} cells'}: "
-        found.append(tables.Note(f"{about}{text}", warning))
+        found.append(note._replace(text=f"{about}{note.text}"))
     return found
+
+
+def _notes_on(row: Row) -> list[tables.Note]:
+    failed = [] if row.outcome.failure is None else [tables.Note(row.outcome.failure.message, warning=True)]
+    return [*failed, *(tables.Note(finding(one), one.code in _WARNINGS) for one in row.findings)]
 
 
 def short_labels(cells: Sequence[GenerationCell]) -> list[str]:

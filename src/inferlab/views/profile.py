@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
-from inferlab.profiling.estimate import estimated_ms, has_estimate
-from inferlab.profiling.gains import best_gain, faster_elsewhere
-from inferlab.profiling.predict import gains_from_zeros
+from inferlab.profiling.gains import best_gain, estimated_ms, faster_elsewhere, has_estimate
+from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records import Finding
 from inferlab.records.profile import (
     ChannelGroup,
@@ -197,6 +198,18 @@ def _first(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
+def type_or_fallback(layer: Layer) -> str:
+    """The type of a layer, and whether it ran elsewhere than in the engine."""
+    return f"{layer.type} (fallback)" if layer.fallback else layer.type
+
+
+_INDEX = Field("index", "#", attrgetter("index"))
+_TYPE = Field("type", "Type", attrgetter("type"), left=True)
+_ID = Field("id", "Id", attrgetter("id"), left=True, longest=_WIDTH)
+_WEIGHT = Field("weight", "Weight", lambda layer: layer.weight or None, left=True, longest=_WIDTH)
+_PARAMS = Field("params", "Parameters", attrgetter("params"), scaled)
+
+
 def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
     """The slowest layers, with what each does and reaches."""
     found = profile.performance
@@ -204,9 +217,7 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
     if found is None or not layers:
         return []
     fields = [
-        Field("index", "#", lambda layer: layer.index),
-        Field("type", "Type", lambda layer: layer.type + (" (fallback)" if layer.fallback else ""), left=True),
-        *_names(),
+        *(_INDEX, replace(_TYPE, get=type_or_fallback), _ID, _WEIGHT),
         Field("ms", "Time (ms)", lambda layer: layer.ms, _three_places),
         Field("spread_ms", "±", lambda layer: layer.spread_ms, lambda value: decimal(value, 1)),
         Field("share", "Share", lambda layer: layer.share, share),
@@ -228,14 +239,6 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
     return told
 
 
-def _names() -> list[Field]:
-    """The names of a layer and of its weight."""
-    return [
-        Field("id", "Id", lambda layer: layer.id, left=True, longest=_WIDTH),
-        Field("weight", "Weight", lambda layer: layer.weight or None, left=True, longest=_WIDTH),
-    ]
-
-
 def _flops(found: FlopsProfile, shown: int) -> list[Block]:
     """What the architecture says; layer by layer where nothing was measured."""
     kinds = work_by_type(found)
@@ -250,16 +253,14 @@ def _flops(found: FlopsProfile, shown: int) -> list[Block]:
     if found.uncounted:
         named = ", ".join(f"{one.type} ({one.count}: {one.reason})" for one in found.uncounted)
         told.append(Note(f"not counted: {named}."))
-    heavy = sorted((layer for layer in found.layers if layer.flops), key=lambda one: -(one.flops or 0))[:shown]
+    heavy = sorted((layer for layer in found.layers if layer.flops), key=lambda layer: -(layer.flops or 0))[:shown]
     if heavy:
         fields = [
-            Field("index", "#", lambda one: one.index),
-            Field("type", "Type", lambda one: one.type, left=True),
-            *_names(),
-            Field("flops", "FLOP", lambda one: one.flops or 0, scaled),
-            Field("share", "Share", lambda one: (one.flops or 0) / max(1, found.flops), share),
-            Field("params", "Parameters", lambda one: one.params, scaled),
-            Field("intensity", "FLOP/byte", lambda one: one.intensity, "{:.3g}".format),
+            *(_INDEX, _TYPE, _ID, _WEIGHT),
+            Field("flops", "FLOP", lambda layer: layer.flops or 0, scaled),
+            Field("share", "Share", lambda layer: (layer.flops or 0) / max(1, found.flops), share),
+            _PARAMS,
+            Field("intensity", "FLOP/byte", attrgetter("intensity"), "{:.3g}".format),
         ]
         told.append(Table(fields, heavy))
     return told
@@ -292,15 +293,12 @@ def _loss(found: LossProfile, shown: int) -> list[Block]:
     if len(found.left_out) > _NAMED:
         told.append(Note(f"{plural(len(found.left_out) - _NAMED, 'more layer')} left out."))
     known = [layer for layer in found.layers if layer.sensitivity is not None]
-    ordered = sorted(known, key=lambda one: -(one.sensitivity or 0.0))[:shown]
+    ordered = sorted(known, key=lambda layer: -(layer.sensitivity or 0.0))[:shown]
     if ordered:
-        levels = [one for one in ("0.6", "0.8", "0.9", "0.95") if any(one in layer.losses for layer in ordered)]
+        levels = [key for key in ("0.6", "0.8", "0.9", "0.95") if any(key in layer.losses for layer in ordered)]
         fields = [
-            Field("index", "#", lambda one: one.index),
-            Field("type", "Type", lambda one: one.type, left=True),
-            _names()[1],
-            Field("params", "Parameters", lambda one: one.params, scaled),
-            Field("sensitivity", "Sensitivity", lambda one: one.sensitivity, "{:.3g}".format),
+            *(_INDEX, _TYPE, _WEIGHT, _PARAMS),
+            Field("sensitivity", "Sensitivity", attrgetter("sensitivity"), "{:.3g}".format),
             *(Field(f"loss_{level}", f"Loss at {level}", loss_at(level), "{:.3g}".format) for level in levels),
         ]
         told.append(Table(fields, ordered, "Most sensitive layers"))

@@ -93,18 +93,17 @@ def view_of(record: Result) -> View:
 
 def render(record: Result, ending: str) -> str:
     """The text of a file with this ending; JSON where it is none of the others."""
-    view = view_of(record)
-    return render_view(view, ending, view.content)
+    return render_view(view_of(record), ending)
 
 
-def render_view(view: View, ending: str, json_values: Callable[[], Any]) -> str:
+def render_view(view: View, ending: str) -> str:
     """The text of a file with this ending of whatever has a view."""
     if ending == ".csv":
         return tables.to_csv(view.rows())
     if ending == ".md":
         return tables.markdown(view.title, view.blocks()) + (view.hidden() if view.hidden else "")
     if ending != ".html":
-        return dumps(json_values())
+        return dumps(view.content())
     if view.html is not None:
         return view.html()
     return page.of_blocks(view.title, view.blocks())
@@ -319,11 +318,6 @@ def write(path: Path, text: str) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise NotSaved(f"The result could not be written to {path}: {error.strerror}.") from error
-
-
-def to_json(record: Result) -> str:
-    """The text of the file: what the commands write with `-x result.json`."""
-    return dumps(content_of(record))
 
 
 def dumps(content: Any) -> str:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from inferlab.units import escape_controls, one_line, shortened
 from inferlab.views.fields import Field
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
+T = TypeVar("T")
 # What a spreadsheet takes for a formula; quotes before it are doubled, so that it comes back as it was.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 # Names in tables of reports are cut to this length.
@@ -85,6 +86,15 @@ Block = str | Pair | Note | Table | Code
 def notes(texts: Iterable[str]) -> list[Note]:
     """Sentences as notes."""
     return [Note(text) for text in texts]
+
+
+def places_of(told: Sequence[Iterable[T]]) -> dict[T, list[int]]:
+    """What is told of rows: everything once, with the places of the rows that it is about."""
+    places: dict[T, list[int]] = {}
+    for place, sentences in enumerate(told):
+        for sentence in sentences:
+            places.setdefault(sentence, []).append(place)
+    return places
 
 
 def spaced(*parts: Sequence[Block]) -> list[Block]:

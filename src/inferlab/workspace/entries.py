@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from inferlab.errors import BadInput, NotThere
 from inferlab.measure.cells import jobs
 from inferlab.measure.recommend import deployment
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from inferlab.records import Candidate, ComparisonSweep, Plan
 from inferlab.records.optimization import Recipe
 from inferlab.store.entries import Document, Entry, Stored
@@ -245,7 +245,7 @@ def recipe(workspace: Workspace, version_id: str) -> Export:
     """The recipe of a version as YAML."""
     version = workspace.versions.opened(version_id)
     name = f"{Path(version.optimized.path).stem}.recipe.yaml"
-    return Export(name, "application/yaml", recipe_yaml.dump(shown_recipe(version.recipe, workspace.sources)))
+    return Export(name, "application/yaml", recipes.dump(shown_recipe(version.recipe, workspace.sources)))
 
 
 def shown_recipe(source: Recipe, sources: Sources) -> Recipe:

@@ -16,7 +16,6 @@ from inferlab.measure.generation.cells import generation_cells, validate_generat
 from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.options.generation import GENERATION, ONLY_GENERATION
 from inferlab.options.plan import COMPARISON
-from inferlab.profiling.options import validate_profile
 from inferlab.records import Model, Plan
 from inferlab.records.comparison import ComparedMetric
 from inferlab.records.generation import GenerationPlan, GenerativeModel
@@ -254,6 +253,8 @@ def _labels(a: tuple[Plan, Side], b: tuple[Plan, Side]) -> tuple[str, str]:
 
 def profile_request(request: ProfileRequest, model: Model) -> ProfileRequest:
     """The job that is asked for, without what belongs to a part that is switched off; refuses what cannot be."""
+    from inferlab.profiling.build import validate_profile  # late: it imports onnx
+
     options = request.wanted
     timed, int8 = options.performance, options.int8 and options.performance
     options = replace(

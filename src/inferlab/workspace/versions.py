@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.onnx_file import digest_of
-from inferlab.optimizing.options import validate_version
+from inferlab.optimizing.recipes import validate_version
 from inferlab.profiling.channel_shares import best_shares, gain_of_shares
-from inferlab.profiling.estimate import check_budget, estimate, usual_weights, with_estimate
-from inferlab.profiling.gains import best_gain
-from inferlab.profiling.predict import int8_speedup, predict
+from inferlab.profiling.gains import best_gain, check_budget, int8_speedup, with_estimate
+from inferlab.profiling.zeros import estimate, predict, usual_weights
 from inferlab.records import Model, Plan
 from inferlab.records.optimization import (
     CHANNEL,

@@ -11,7 +11,7 @@ from inferlab.errors import BadInput, Conflict, InferlabError
 from inferlab.lab import Lab
 from inferlab.lab.comparison import split
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.estimate import with_estimate
+from inferlab.profiling.gains import with_estimate
 from inferlab.records import Listener, Model, Plan, ignore
 from inferlab.records.capacity import GenerationCapacity
 from inferlab.records.comparison import GenerationComparison

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.predict import losses_of, times_of, weight_shares
+from inferlab.profiling.zeros import losses_of, times_of, weight_shares
 from inferlab.records.profile import LossLayer, LossProfile, Profile
 from inferlab.units import plural, share, shortened
 from inferlab.views.charts import frame

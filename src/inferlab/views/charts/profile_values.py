@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.estimate import estimated_ms, has_estimate
-from inferlab.profiling.flops import moved_bytes
+from inferlab.profiling.gains import estimated_ms, has_estimate
+from inferlab.profiling.layers import moved_bytes
 from inferlab.records.profile import (
     ChangedCopy,
     FlopsLayer,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import LayerDiff, Row
 from inferlab.profiling.gains import best_gain
-from inferlab.profiling.predict import gains_from_zeros
+from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records.profile import Ceilings, Layer, PerformanceProfile, Profile
 from inferlab.units import count, decimal, plural, shortened
 from inferlab.views.charts import frame
@@ -32,6 +32,7 @@ from inferlab.views.charts.profile_values import (
     value_axis,
 )
 from inferlab.views.fields import in_brackets
+from inferlab.views.layer_diff import kernels
 from inferlab.views.results import short_name
 from inferlab.views.text import what_is_done
 
@@ -279,8 +280,8 @@ def _about(row: Row) -> list[str]:
 
 
 def _kernels(layers: Sequence[Layer]) -> str:
-    named = list(dict.fromkeys(layer.kernel for layer in layers if layer.kernel))
-    return shortened(f" in {plural(len(layers), 'layer')}: {', '.join(named)}", 64) if named else ""
+    named = kernels(layers)
+    return shortened(f" in {plural(len(layers), 'layer')}: {named}", 64) if named else ""
 
 
 #: The types that take the most time, the most first; the symbol tells them apart without colours too.

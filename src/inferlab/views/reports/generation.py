@@ -350,8 +350,7 @@ def _how(sweep: GenerationSweep, shown: Sequence[Row]) -> list[Element]:
     processes = process_text(sweep.outcomes)
     types = ", ".join(f"{group.type} {scaled(group.parameters)}" for group in model.tensors)
     own = {
-        "Architecture": f"{model.architecture}, {plural(model.layers, 'layer')}, {plural(model.heads, 'head')}, "
-        f"{plural(model.kv_heads, 'KV head')}, context {model.context}, vocabulary {model.vocabulary}",
+        "Architecture": view.architecture_text(model),
         "Parameters": f"{scaled(model.parameters)} ({types}), {size(model.size_bytes)}",
         "Each cell": f"{duration(plan.time_s)} in all{processes and f' in {processes}'}",
         "Tokens": _PROMPTS,

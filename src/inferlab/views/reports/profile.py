@@ -8,9 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from inferlab.errors import BadInput
-from inferlab.profiling.diff import LayerDiff, Row
-from inferlab.profiling.estimate import estimated_ms, has_estimate, with_estimate
-from inferlab.profiling.gains import best_gain
+from inferlab.profiling.gains import best_gain, estimated_ms, has_estimate, with_estimate
 from inferlab.records.profile import (
     ChangedCopy,
     FlopsProfile,
@@ -26,12 +24,12 @@ from inferlab.views import profile as words
 from inferlab.views.charts import losses
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES, fewer_channels, summaries
-from inferlab.views.fields import Field, between, interval_of, ratio_of
-from inferlab.views.profile import expected_accuracy, loss_at, overhead, typical_level
+from inferlab.views.fields import Field, between
+from inferlab.views.profile import expected_accuracy, loss_at, overhead, type_or_fallback, typical_level
 from inferlab.views.reports import page as parts
 from inferlab.views.reports.page import Columns, Element, columns, numbers
 from inferlab.views.results import short_name
-from inferlab.views.tables import Block, Note, Pair, Table, notes
+from inferlab.views.tables import Table
 from inferlab.views.text import output_check, what_is_done
 
 #: The titles of columns that hold text; all others hold numbers.
@@ -76,7 +74,7 @@ def layer_columns(profile: Profile) -> Columns:
     assert performance is not None
     layers = performance.layers
     fields = [
-        *(_INDEX, _ID, _text("Type", _kind), _WEIGHT, _text("Kernel", attrgetter("kernel"))),
+        *(_INDEX, _ID, _text("Type", type_or_fallback), _WEIGHT, _text("Kernel", attrgetter("kernel"))),
         *(_number("ms", "ms", group="ms"), _number("± ms", "spread_ms", group="ms")),
         _percent("Share %", "share", 2),
         _number("MFLOP", "flops", 2, lambda flops: flops / 1e6),
@@ -105,10 +103,6 @@ def _time_in(copy: ChangedCopy) -> Callable[[Layer], float | None]:
 
 def _ratio(before: float, after: float) -> float | None:
     return before / after if after > 0 else None
-
-
-def _kind(layer: Layer) -> str:
-    return f"{layer.type} (fallback)" if layer.fallback else layer.type
 
 
 def theory_columns(flops: FlopsProfile) -> Columns:
@@ -142,82 +136,6 @@ def group_columns(loss: LossProfile) -> Columns:
         *(_significant(f"without {share(float(key))}", loss_at(key)) for key in shares),
     ]
     return columns(Table(fields, loss.groups))
-
-
-def diff_columns(diff: LayerDiff) -> Columns:
-    """Two profiles side by side, the largest difference first."""
-    fields = [
-        *(_TYPE, _ID),
-        Field("", "Layers A", lambda row: len(row.a)),
-        Field("", "Layers B", lambda row: len(row.b)),
-        *(_number("A ms", "a_ms", group="ms"), _number("B ms", "b_ms", group="ms")),
-        Field("", "B - A ms", lambda row: row.b_ms - row.a_ms, digits=3),
-        Field("", "B / A", lambda row: row.ratio and row.ratio.value, digits=2),
-        _text("Interval", _interval),
-        _text("Kernel A", lambda row: kernels(row.a)),
-        _text("Kernel B", lambda row: kernels(row.b)),
-        _text("B is", _b_is),
-    ]
-    return columns(Table(fields, diff.rows))
-
-
-def kernels(layers: Sequence[Layer]) -> str:
-    """The kernels that an engine chose for layers, each once, where it tells."""
-    return ", ".join(dict.fromkeys(layer.kernel for layer in layers if layer.kernel))
-
-
-def _b_is(row: Row) -> str:
-    return "only in B" if not row.a else "only in A" if not row.b else row.verdict
-
-
-def _interval(row: Row) -> str:
-    ends = row.ratio.ends if row.ratio else None
-    return "" if ends is None else between(ends)
-
-
-_DIFF_SHOWN = 20
-_WHOLE = {"inconclusive": "neither clearly faster nor slower", "same": "the same"}
-
-
-def diff_blocks(diff: LayerDiff, shown: int = _DIFF_SHOWN) -> list[Block]:
-    """The whole model, then the layers that differ most."""
-    told = f"{ratio_of(diff.ratio)}, margin {share(diff.margin)}"
-    more = len(diff.rows) - shown
-    told_kernels = any(kernels(row.a) or kernels(row.b) for row in diff.rows)
-    fields = (*_DIFF_FIELDS, *(_KERNEL_FIELDS if told_kernels else ()), _B_IS)
-    title = "Layers by difference (time per item; intervals hold for all rows together with 95 %)"
-    return [
-        Pair("A", f"{diff.labels[0]}: {decimal(diff.a_ms)} ms per item"),
-        Pair("B", f"{diff.labels[1]}: {decimal(diff.b_ms)} ms per item"),
-        Pair("Verdict", f"B is {_WHOLE.get(diff.verdict, diff.verdict)} ({told})", strong=True),
-        *notes(f"they differ in {difference}." for difference in diff.differences),
-        Note("profiles are not measured interleaved, so a change of the machine between them counts too."),
-        Table(fields, diff.rows[:shown], f"{title}{f', {more} more' if more > 0 else ''}"),
-    ]
-
-
-_RATIO = Field(
-    "ratio",
-    "B / A",
-    lambda row: row.ratio.value if row.ratio else None,
-    "{:.3g}".format,
-    ends=lambda row: row.ratio.ends if row.ratio else None,
-)
-_DIFF_FIELDS = (
-    Field("type", "Type", lambda row: row.type, left=True),
-    Field("id", "Id", lambda row: row.id, left=True, longest=36),
-    Field("layers_a", "Layers A", lambda row: len(row.a)),
-    Field("layers_b", "Layers B", lambda row: len(row.b)),
-    Field("a_ms", "A (ms)", lambda row: row.a_ms, lambda ms: decimal(ms, 3)),
-    Field("b_ms", "B (ms)", lambda row: row.b_ms, lambda ms: decimal(ms, 3)),
-    Field("difference_ms", "B - A (ms)", lambda row: row.b_ms - row.a_ms, "{:+.3f}".format),
-    *(_RATIO, interval_of(_RATIO, "Interval", decimal)),
-)
-_B_IS = Field("verdict", "B is", lambda row: "?" if (told := _b_is(row)) == "inconclusive" else told, left=True)
-_KERNEL_FIELDS = (
-    Field("kernel_a", "Kernel A", lambda row: kernels(row.a), left=True, longest=30),
-    Field("kernel_b", "Kernel B", lambda row: kernels(row.b), left=True, longest=30),
-)
 
 
 def layer_rows(profile: Profile) -> list[dict[str, Any]]:

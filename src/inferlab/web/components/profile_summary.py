@@ -11,7 +11,7 @@ from nicegui.element import Element
 
 from inferlab.profiling.channel_shares import channel_speedup
 from inferlab.profiling.gains import best_gain, time_without
-from inferlab.profiling.predict import gains_from_zeros
+from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records import Shape
 from inferlab.records.optimization import CHANNEL, Scheme
 from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate

@@ -13,7 +13,7 @@ from nicegui import json, ui
 from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
-from inferlab.profiling.predict import gains_from_zeros, layer_times, loss_at, weight_shares
+from inferlab.profiling.zeros import gains_from_zeros, layer_times, loss_at, weight_shares
 from inferlab.records.optimization import CHANNEL, Scheme
 from inferlab.records.profile import BUDGET, Gain, LossLayer, PruningEstimate
 from inferlab.units import scaled, shortened

@@ -18,8 +18,9 @@ from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import FLOPS, VALUES, summaries
 from inferlab.views.charts.profiles import layer_diff
 from inferlab.views.fields import between
+from inferlab.views.layer_diff import diff_columns
 from inferlab.views.profile import PRUNING, facts
-from inferlab.views.reports.profile import diff_columns, layer_columns, theory_columns
+from inferlab.views.reports.profile import layer_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.actions import export_address, page_actions

@@ -1,25 +1,35 @@
-"""What pruning weights to given shares of zeros would give, read off two profiles: pure functions."""
+"""What weights made zero would give: at given levels, or at those that gain most within a loss budget.
+
+Pure functions of two profiles.
+"""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from inferlab.model.flops.costs import NodeCost
 from inferlab.records.profile import (
-    ChangedCopy,
+    BUDGET,
     Layer,
     LossLayer,
-    LossMetric,
     LossProfile,
     PerformanceProfile,
     Profile,
     PruningEstimate,
     TypeGain,
+    level_key,
 )
 
 #: A model is not faster by less than this: of many levels one always looks a little faster by chance.
 WORTH = 0.02
 _MOST_NOISE = 0.1
+# A layer that is faster by less than this share, or by less than its times differ, is not faster.
+_WORTH_OF_LAYER = 0.05
+_SPREADS = 2.0
 Points = Sequence[tuple[float, float]]
 
 
@@ -39,23 +49,6 @@ def is_faster(performance: PerformanceProfile, ms_per_batch: float) -> bool:
         before if performance.ms_interval is None else max(performance.ms_interval[0], (1 - _MOST_NOISE) * before)
     )
     return ms_per_batch < min(low, (1 - WORTH) * before)
-
-
-def int8_speedup(performance: PerformanceProfile | None) -> float | None:
-    """How many times as fast a copy in static INT8 was; None where none was timed."""
-    if performance is None or not performance.int8_ms_per_batch:
-        return None
-    return performance.ms_per_batch / performance.int8_ms_per_batch
-
-
-def copy_loss(copy: ChangedCopy, metric: LossMetric) -> float | None:
-    """What the whole change of a copy costs; without labels, how far its outputs move. Less than none is none."""
-    distance = copy.distance
-    if distance is None:
-        return None
-    loss = distance.loss_rise if metric == "cross-entropy" and distance.loss_rise is not None else None
-    loss = distance.relative_power if loss is None else loss
-    return None if loss is None else max(0.0, loss)
 
 
 def predict(
@@ -222,3 +215,171 @@ def _drop(layer: LossLayer, level: float, dense: float) -> float:
     known = sorted(layer.accuracies, key=float)
     drops = [(layer.zero_fraction, 0.0), *((float(level), dense - layer.accuracies[level]) for level in known)]
     return max(0.0, between([drop for drop in drops if drop[0] >= layer.zero_fraction], level))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Raising one group of layers from one level to a higher one."""
+
+    group: int
+    level: float
+    #: Time (or parameters) gained and loss added over the level before.
+    gain: float
+    loss: float
+
+    @property
+    def worth(self) -> float:
+        """What is gained for the loss; a step without any loss comes first."""
+        return self.gain / self.loss if self.loss > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Layers that are pruned together, because they share weights or the engine runs them as one."""
+
+    weights: tuple[LossLayer, ...]
+    layers: tuple[Layer, ...]
+
+
+def estimate(
+    performance: PerformanceProfile | None,
+    loss: LossProfile,
+    budget: float = BUDGET,
+    weights: Collection[str] | None = None,
+    most: float = 1.0,
+) -> PruningEstimate | None:
+    """The sparsity of every layer that gains most within the budget; None where nothing can be pruned.
+
+    Where times at the levels were not measured it goes by the parameters that become zero. Only the given weights
+    are pruned, by default the usual ones; no level is above `most`.
+    """
+    timed = performance if performance is not None and performance.pruned else None
+    groups = _groups(timed, loss, weights)
+    if not groups:
+        return None
+    steps_by_group = [
+        list(_steps(index, group, timed is not None, budget, most)) for index, group in enumerate(groups)
+    ]
+    chosen = _greedy(steps_by_group, budget) if timed is None or gains_from_zeros(timed) else {}
+    levels = {weight.weight: level for index, level in chosen.items() for weight in groups[index].weights}
+    spent = sum(_loss(groups[index], level) or 0.0 for index, level in chosen.items())
+    return estimate_of(timed, loss, levels, budget, spent)
+
+
+def usual_weights(layers: Sequence[LossLayer] | Sequence[NodeCost]) -> list[str]:
+    """The weights that are pruned unless a user says otherwise: not the first and last, nor grouped ones.
+
+    The ends have few weights, and what they lose no other layer can make good; a depthwise convolution has a few
+    weights a channel, which no engine computes faster for being zero. Where there is nothing else, the ends count.
+    """
+    ends = {layer.weight for layer in (*layers[:1], *layers[-1:])}
+    dense = list(dict.fromkeys(layer.weight for layer in layers if layer.groups == 1))
+    return [weight for weight in dense if weight not in ends] or dense
+
+
+def _groups(
+    performance: PerformanceProfile | None, loss: LossProfile, weights: Collection[str] | None
+) -> list[_Group]:
+    """What may be pruned: the given weights, or the usual ones."""
+    chosen = frozenset(usual_weights(loss.layers) if weights is None else weights)
+    allowed = {layer.id: layer for layer in loss.layers if layer.weight in chosen}
+    if performance is None:
+        by_weight: dict[str, list[LossLayer]] = {}
+        for prunable in allowed.values():
+            by_weight.setdefault(prunable.weight, []).append(prunable)
+        return [_Group(tuple(same), ()) for same in by_weight.values()]
+    groups: dict[int, tuple[dict[str, LossLayer], list[Layer]]] = {}
+    holders: dict[str, int] = {}
+    for place, layer in enumerate(performance.layers):
+        weights = {allowed[node].weight: allowed[node] for node in layer.nodes if node in allowed}
+        if not weights or layer.fallback:
+            continue
+        layers = [layer]
+        for holder in sorted({holders[weight] for weight in weights if weight in holders}):
+            other = groups.pop(holder)
+            weights, layers = {**other[0], **weights}, [*other[1], *layers]
+        groups[place] = weights, layers
+        holders |= dict.fromkeys(weights, place)
+    return [_Group(tuple(weights.values()), tuple(layers)) for weights, layers in groups.values()]
+
+
+def _steps(index: int, group: _Group, timed: bool, budget: float, most: float) -> Iterator[_Step]:
+    """The steps of a group that are worth taking, each worth less for its loss than the one before.
+
+    Levels that cost more than the whole budget are none: on the hull they would hide cheaper ones.
+    """
+    corners: list[tuple[float, float, float]] = [(0.0, 0.0, 0.0)]
+    loss = 0.0
+    gains = _time_gains(group) if timed else {}
+    for level in _levels(group, most):
+        level_loss = _loss(group, level)
+        if level_loss is None:
+            continue
+        # More zeros never harm less: where they seem to, it is chance.
+        loss = max(loss, level_loss)
+        if loss > budget:
+            break
+        gain = gains.get(level_key(level)) if timed else _zeros(group, level)
+        if gain is None or gain <= corners[-1][2]:
+            continue
+        # The upper hull of gain over loss: a step that is worth more than the one before it replaces it.
+        while len(corners) > 1 and (gain - corners[-2][2]) * (corners[-1][1] - corners[-2][1]) >= (
+            corners[-1][2] - corners[-2][2]
+        ) * (loss - corners[-2][1]):
+            corners.pop()
+        corners.append((level, loss, gain))
+    for before, after in itertools.pairwise(corners):
+        yield _Step(index, after[0], after[2] - before[2], after[1] - before[1])
+
+
+def _levels(group: _Group, most: float) -> list[float]:
+    """The levels up to `most` at which every weight of a group becomes sparser than it is."""
+    dense = max(weight.zero_fraction for weight in group.weights)
+    known = {level for weight in group.weights for level in weight.losses}
+    return sorted(float(level) for level in known if dense < float(level) <= most)
+
+
+def _loss(group: _Group, level: float) -> float | None:
+    losses = [weight.losses.get(level_key(level)) for weight in group.weights]
+    return None if None in losses else sum(max(0.0, loss) for loss in losses if loss is not None)
+
+
+def _time_gains(group: _Group) -> dict[str, float]:
+    """What a group gains at each level that all of its layers were timed at, where that is beyond the noise."""
+    times = [smoothed(layer) for layer in group.layers]
+    before = sum(layer.ms for layer in group.layers)
+    spread = sum((layer.spread_ms or 0.0) ** 2 for layer in group.layers) ** 0.5
+    least = max(_WORTH_OF_LAYER * before, _SPREADS * spread)
+    gains = {
+        level: before - sum(layer_times[level] for layer_times in times)
+        for level in times[0]
+        if all(level in layer_times for layer_times in times)
+    }
+    return {level: gain for level, gain in gains.items() if gain > least}
+
+
+def _zeros(group: _Group, level: float) -> float:
+    return sum((level - weight.zero_fraction) * weight.params for weight in group.weights)
+
+
+def _greedy(steps_by_group: Sequence[Sequence[_Step]], budget: float) -> dict[int, float]:
+    """Take the step that gains most for its loss, again and again; a group whose step is too dear stays there."""
+    waiting = [_turn(steps, 0) for steps in steps_by_group if steps]
+    heapq.heapify(waiting)
+    chosen: dict[int, float] = {}
+    left = budget
+    while waiting:
+        *_, group, at = heapq.heappop(waiting)
+        step = steps_by_group[group][at]
+        if step.loss <= left:
+            chosen[group] = step.level
+            left -= step.loss
+            if at + 1 < len(steps_by_group[group]):
+                heapq.heappush(waiting, _turn(steps_by_group[group], at + 1))
+    return chosen
+
+
+def _turn(steps: Sequence[_Step], at: int) -> tuple[float, float, int, int]:
+    """When a step's turn is: what is worth most first, then what gains most, then the first group."""
+    step = steps[at]
+    return -step.worth, -step.gain, step.group, at

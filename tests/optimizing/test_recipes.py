@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from inferlab.errors import BadInput
-from inferlab.optimizing import recipe_yaml
+from inferlab.optimizing import recipes
 from inferlab.records.optimization import Pruning, Recipe
 from tests.helpers.recipes import WHOLE
 
@@ -13,12 +13,12 @@ from tests.helpers.recipes import WHOLE
 @pytest.mark.parametrize("recipe", [WHOLE, Recipe(), Recipe(pruning=Pruning(budget=0.1, scope="layers"))])
 def test_a_recipe_is_read_as_it_was_written(recipe: Recipe, tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
-    file.write_text(recipe_yaml.dump(recipe))
-    assert recipe_yaml.load(file) == recipe
+    file.write_text(recipes.dump(recipe))
+    assert recipes.load(file) == recipe
 
 
 def test_a_recipe_is_text_for_people_with_a_line_that_says_what_it_is_for() -> None:
-    assert recipe_yaml.dump(Recipe(pruning=Pruning(0.5, layers={"w": 0.5}), inferlab="0.1.0")).splitlines() == [
+    assert recipes.dump(Recipe(pruning=Pruning(0.5, layers={"w": 0.5}), inferlab="0.1.0")).splitlines() == [
         "# A recipe of inferlab; repeat it with: inferlab optimize MODEL --recipe FILE.yaml -o out.onnx",
         "format: inferlab-recipe/1",
         "cleanup: true",
@@ -96,24 +96,24 @@ HEAD = "format: inferlab-recipe/1\n"
 )
 def test_what_is_odd_in_a_recipe_is_said_in_one_sentence(text: str, said: str) -> None:
     with pytest.raises(BadInput) as refused:
-        recipe_yaml.loads(text, "r.yaml")
+        recipes.loads(text, "r.yaml")
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_numbers_are_read_as_people_mean_them() -> None:
-    pruning = recipe_yaml.loads(HEAD + "pruning: {pattern: 2:4, include: [1.weight]}", "r.yaml").pruning
+    pruning = recipes.loads(HEAD + "pruning: {pattern: 2:4, include: [1.weight]}", "r.yaml").pruning
     assert pruning == Pruning(pattern="2:4", include=("1.weight",))
-    assert recipe_yaml.loads(HEAD + "pruning: {budget: 1e-3}", "r.yaml").pruning == Pruning(budget=0.001)
+    assert recipes.loads(HEAD + "pruning: {budget: 1e-3}", "r.yaml").pruning == Pruning(budget=0.001)
 
 
 def test_a_recipe_that_is_not_there_is_no_text_or_too_large_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"The recipe .*none\.yaml cannot be read: No such file or directory\."):
-        recipe_yaml.load(tmp_path / "none.yaml")
+        recipes.load(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInput, match=r"cannot be read: it is not UTF-8 text\."):
-        recipe_yaml.load(tmp_path / "bytes.yaml")
+        recipes.load(tmp_path / "bytes.yaml")
     with (tmp_path / "large.yaml").open("wb") as file:
         file.truncate(1 << 25)
     with pytest.raises(BadInput, match="cannot be read: it is larger than 2 MiB"):
-        recipe_yaml.load(tmp_path / "large.yaml")
+        recipes.load(tmp_path / "large.yaml")

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from inferlab.profiling.estimate import estimate
-from inferlab.profiling.predict import loss_at, predict, weight_shares
+from inferlab.profiling.zeros import estimate, loss_at, predict, weight_shares
 from inferlab.views.charts.losses import layer_curves
 from tests.helpers.estimates import WHOLE, layer, lost, measured, weight
 
