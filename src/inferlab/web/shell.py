@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.units import plural
 from inferlab.web import faults
+
+if TYPE_CHECKING:
+    from inferlab.views.tables import Table
+    from inferlab.workspace.cards import CellTable
 
 API_DESCRIPTION = "/api/v1/openapi.json"
 _PAGE_TIMEOUT_S = 30.0
@@ -317,16 +321,11 @@ def _fill(cell: Cell) -> None:
         div("il-muted il-small", detail)
 
 
-def text_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: Collection[int],
-    classes: Mapping[int, str] | None = None,
-    name: str = "",
-) -> None:
-    """A table of texts, those in the columns `left` words and all others numbers; some rows have classes."""
-    filled = (Row(row, (classes or {}).get(number, "")) for number, row in enumerate(rows))
-    table(heads, filled, [head for index, head in enumerate(heads) if index not in left], name=name)
+def text_table(shown: Table | CellTable, strong: str = "il-strong", name: str = "") -> None:
+    """A table as it is shown everywhere; rows that stand out have the class `strong`."""
+    heads, *texts = shown.texts
+    rows = (Row(row, strong if number in shown.strong else "") for number, row in enumerate(texts))
+    table(heads, rows, [head for index, head in enumerate(heads) if index not in shown.left], name=name)
 
 
 def facts(pairs: Iterable[tuple[str, str]], name: str = "") -> None:

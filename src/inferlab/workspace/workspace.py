@@ -6,33 +6,28 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from inferlab.errors import BadInput, Conflict, InferlabError
-from inferlab.lab import Lab
-from inferlab.lab.comparison import split
+from inferlab.lab import Lab, read_model
+from inferlab.model.genai_folders import names_genai_folder
+from inferlab.model.generative import read_generative
+from inferlab.model.reading import locate
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.estimate import with_estimate
-from inferlab.records import Listener, Model, Plan, ignore
-from inferlab.records.capacity import GenerationCapacity
-from inferlab.records.comparison import GenerationComparison
-from inferlab.records.generation import GenerationSweep, GenerativeModel
+from inferlab.records import Kind, Listener, Model, Plan, ignore
+from inferlab.records.generation import GenerativeModel
 from inferlab.records.profile import BUDGET, Profile, ProfileOptions
-from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import BENCHMARK, Entry, Project, QueuedJob, Stored
-from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS, Record, record_of
+from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS, record_of
 from inferlab.store.store import Store
-from inferlab.views import command
 from inferlab.workspace import requests
 from inferlab.workspace.engines import Engines, can_install, licence_of, title
 from inferlab.workspace.entries import Trash
-from inferlab.workspace.generations import read_any
 from inferlab.workspace.requests import (
     BenchmarkRequest,
-    ComparisonRequest,
-    GenerationCapacityRequest,
     GenerationComparisonRequest,
     GenerationRecommendationRequest,
-    GenerationRequest,
     InstallRequest,
     JobRequest,
     OptimizationRequest,
@@ -256,7 +251,7 @@ class Workspace:
         entry = self.store.get(entry_id)
         if isinstance(entry, Stored):
             return BenchmarkRequest(entry.benchmark.plan, entry.against)
-        if entry.kind.startswith(GENERATION) and (request := _request_of(record_of(entry))) is not None:
+        if entry.kind.startswith(GENERATION) and (request := requests.of_result(record_of(entry))) is not None:
             return request
         raise BadInput(
             f"The request of {entry.id} is not stored, because it was made on the command line or imported. Start "
@@ -265,28 +260,7 @@ class Workspace:
 
     def command(self, entry_id: str) -> str:
         """The command line that measures the same."""
-        request = self.request_of(entry_id)
-        if isinstance(request, BenchmarkRequest):
-            return command.benchmark(request.plan)
-        if isinstance(request, ComparisonRequest):
-            pairs = split(request.a, request.b)
-            return "\n".join(
-                command.comparison(a, b, request.time_s, request.margin, request.fresh) for a, b in pairs
-            )
-        if isinstance(request, GenerationRequest):
-            return command.generation(request.plan)
-        if isinstance(request, GenerationComparisonRequest):
-            return command.generation_comparison(
-                request.a, request.b, request.metric, request.time_s, request.margin, request.fresh
-            )
-        if isinstance(request, GenerationCapacityRequest):
-            return command.generation_capacity(request.plan, request.attainment)
-        if isinstance(request, GenerationRecommendationRequest):
-            return command.generation_recommendation(request.plan, request.time_s)
-        if isinstance(request, OptimizationRequest):
-            return command.optimization(request.plan, request.asked)
-        assert isinstance(request, ProfileRequest)
-        return command.profile(request.plan, request.wanted)
+        return requests.command_of(self.request_of(entry_id))
 
     # What was measured.
 
@@ -400,20 +374,6 @@ class Workspace:
         return replace(request, against=stored.id, plan=same)
 
 
-def _request_of(record: Record) -> JobRequest | None:
-    """What a result of a model that generates was asked for with; None where it does not say."""
-    if isinstance(record, GenerationSweep):
-        return GenerationRequest(record.plan)
-    if isinstance(record, GenerationComparison) and record.plans is not None:
-        a, b = record.plans
-        return GenerationComparisonRequest(a, b, record.metric, record.time_s, record.margin, record.fresh)
-    if isinstance(record, GenerationCapacity) and record.plan is not None:
-        return GenerationCapacityRequest(record.plan, record.wanted_attainment)
-    if isinstance(record, GenerationRecommendation) and record.plan is not None:
-        return GenerationRecommendationRequest(record.plan, record.time_s)
-    return None
-
-
 def _described(text: str) -> str:
     stripped = text.strip()
     if len(stripped) > _LONGEST_DESCRIPTION:
@@ -439,3 +399,56 @@ def _in_theory(lab: Lab, project: Project) -> Profile:
 def _home(model: Model) -> str:
     """An engine that reads this kind of model."""
     return {"onnx": "onnxruntime", "openvino": "openvino"}.get(model.kind, "torch")
+
+
+def read_any(name: str, listener: Listener = ignore) -> tuple[Model, GenerativeModel | None]:
+    """What a model is, and where it generates tokens, what it is as such.
+
+    One that only generates, such as a GGUF file, has no inputs that could be given to it at once.
+    """
+    if names_genai_folder(name):
+        generative = read_generative(name, listener)
+        return as_model(generative), generative
+    try:
+        model = read_model(name, listener)
+    except BadInput as refusal:
+        try:
+            found = read_generative(name, listener)
+        except BadInput as error:
+            raise error if _is_gguf(name) else refusal from None
+        return as_model(found), found
+    return model, _generates(model, name, listener)
+
+
+def _is_gguf(name: str) -> bool:
+    try:
+        return locate(name).kind == "gguf"
+    except BadInput:
+        return False
+
+
+def _generates(model: Model, name: str, listener: Listener) -> GenerativeModel | None:
+    """What a model is as one that generates; a graph without past values is not even looked at."""
+    past = any("past" in spec.name.lower() for spec in model.inputs)
+    if model.kind != "transformers" and not (model.kind == "onnx" and past):
+        return None
+    try:
+        found = read_generative(name, listener)
+    except BadInput:
+        return None
+    return found if found.digest == model.digest else None
+
+
+def as_model(found: GenerativeModel) -> Model:
+    """A model that only generates, as projects have models: without inputs and outputs."""
+    return Model(
+        kind=found.kind if found.kind in get_args(Kind) else "onnx",  # type: ignore[arg-type]
+        source=found.source,
+        path=found.path,
+        digest=found.digest,
+        inputs=(),
+        outputs=(),
+        size_bytes=found.size_bytes,
+        parameters=found.parameters,
+        precision=found.precision,
+    )

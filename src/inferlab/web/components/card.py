@@ -202,11 +202,10 @@ def _show_blocks(blocks: Sequence[Block]) -> None:
 
 
 def _show_table(table: Table) -> None:
-    heads, *rows = table.texts
     if table.title:
         shell.section(table.title)
     with div("il-scroll"):
-        shell.text_table(heads, rows, table.left, dict.fromkeys(table.strong, "il-strong"))
+        shell.text_table(table)
 
 
 def _why_not_whole(view: CardView) -> str:

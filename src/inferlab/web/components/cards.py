@@ -18,10 +18,18 @@ from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.views.charts import cards as charts
 from inferlab.views.charts.points import Point, from_row
 from inferlab.workspace import requests
-from inferlab.workspace.cards import Card, CardCell, Place, machine_of, open_card, side
+from inferlab.workspace.cards import (
+    Card,
+    CardCell,
+    GenerationCard,
+    Place,
+    machine_of,
+    open_card,
+    open_generation,
+    side,
+)
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import NOUNS, WITHOUT_CELLS, given_name, reference_to
-from inferlab.workspace.generations import GenerationCard, open_generation
 from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, plans_of
 from inferlab.workspace.workspace import Workspace
 

@@ -136,10 +136,8 @@ class _Trends:
             return
         with self._notes:
             shell.findings((capitalized(note.text) for note in view.notes(series)), "trend-findings")
-        table = view.segment_table(series)
-        heads, *rows = table.texts
         with self._table:
-            shell.text_table(heads, rows, table.left, name="segments")
+            shell.text_table(view.segment_table(series), name="segments")
 
     async def _changed(self, before: Snapshot, now: Snapshot) -> None:
         if before.stamp == now.stamp:
