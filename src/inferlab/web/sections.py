@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,8 @@ from starlette.responses import RedirectResponse, Response
 
 from inferlab.errors import InferlabError
 from inferlab.store.entries import Entry, Project, QueuedJob
-from inferlab.units import shortened
 from inferlab.web import shell
-from inferlab.web.components.actions import JobPanel, offer_undo
+from inferlab.web.components.actions import JobPanel
 from inferlab.web.components.profile_form import open_profile
 from inferlab.web.desk import Desk, Snapshot
 from inferlab.web.live import aged, follow, queue_indicator
@@ -95,27 +94,6 @@ async def project_page(desk: Desk, project_id: str, here: str, title: str = "") 
         _follow_entries(desk, project, listed, frame, address)
         with frame.content:
             yield Opened(project, listed.profiles, frame, listed.names)
-
-
-def profile_pages(desk: Desk, part: str, fill: Callable[[Opened, Entry | None], Awaitable[None]]) -> None:
-    """Define the pages of the profiles of a part, which `fill` gets; none is what rests on no measuring."""
-
-    @shell.page(f"/projects/{{project_id}}/{part}")
-    async def newest(project_id: str, removed: str = "") -> Response:
-        return await newest_profile(desk, project_id, part, removed)
-
-    @shell.page(f"/projects/{{project_id}}/{part}/{{entry_id}}")
-    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
-        async with project_page(desk, project_id, f"{part}/{entry_id}") as opened:
-            if only_generates(opened):
-                return
-            await offer_undo(desk, removed, f"/projects/{project_id}/{part}", "the profile")
-            entry = next((each for each in measured(opened.profiles, part) if each.id == entry_id), None)
-            if entry is None and entry_id != THEORY[part]:
-                gone = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
-                shell.empty("No such profile", gone, "no-profile")
-            else:
-                await fill(opened, entry)
 
 
 @dataclass(frozen=True, slots=True)

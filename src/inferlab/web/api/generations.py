@@ -23,20 +23,15 @@ from inferlab.web.api.asking import (
 from inferlab.web.api.common import EntryId, ProjectId, SomeId, TheWorkspace, routes, start
 from inferlab.web.api.schemas import (
     Answer,
-    EntryFacts,
     EntryLine,
     Estimate,
     FindingFacts,
     GenerativeFacts,
+    OpenedAnswer,
     of_record,
 )
 from inferlab.workspace import cards
 from inferlab.workspace.workspace import Workspace
-
-
-def _entry(entry_id: str, workspace: Workspace) -> dict[str, Any]:
-    """What an opened record has beside its own fields."""
-    return {"entry": EntryFacts.of(workspace.store.entry(entry_id), workspace.sources)}
 
 
 @of_record(Agreement, text=agreement_text)
@@ -62,18 +57,17 @@ class GenerationCellFacts(Answer):
 
 
 @of_record()
-class GenerationFacts(Answer):
+class GenerationFacts(OpenedAnswer):
     """A generation, opened."""
 
-    entry: EntryFacts
     model: GenerativeFacts
     cells: list[GenerationCellFacts]
     notes: list[str]
 
     @classmethod
     def more(cls, record: cards.GenerationCard, context: Workspace) -> dict[str, Any]:
-        """Its entry, and what to know of it in sentences."""
-        return _entry(record.id, context) | {"notes": [note.text for note in record.notes]}
+        """What to know of it in sentences."""
+        return super().more(record, context) | {"notes": [note.text for note in record.notes]}
 
 
 @of_record(GenerationCell, without=("engine_options",))
@@ -100,43 +94,34 @@ class GenerationComparisonFacts(Answer):
 
 
 @of_record()
-class GenerationComparisonEntry(GenerationComparisonFacts):
+class GenerationComparisonEntry(OpenedAnswer, GenerationComparisonFacts):
     """A comparison of generation, opened."""
-
-    entry: EntryFacts
-
-    @classmethod
-    def more(cls, record: Any, context: Workspace) -> dict[str, Any]:
-        """Its entry."""
-        return _entry(record.id, context)
 
 
 @of_record(GenerationCapacity, without=("id", "plan", "progress", "settings"))
-class GenerationCapacityEntry(Answer):
+class GenerationCapacityEntry(OpenedAnswer):
     """A search for the highest rate of requests, opened."""
 
-    entry: EntryFacts
     max_rate: Estimate
 
     @classmethod
     def more(cls, record: GenerationCapacity, context: Workspace) -> dict[str, Any]:
-        """Its entry, and what all its processes say together."""
-        return _entry(record.id, context) | {"max_rate": Estimate.of(max_rate(record))}
+        """What all its processes say together."""
+        return super().more(record, context) | {"max_rate": Estimate.of(max_rate(record))}
 
 
 @of_record(GenerationRecommendation, without=("id", "plan", "sweep"))
-class GenerationRecommendationEntry(Answer):
+class GenerationRecommendationEntry(OpenedAnswer):
     """A search for the best configuration, opened."""
 
-    entry: EntryFacts
     generation_id: str
     cells: list[GenerationCellFacts]
 
     @classmethod
     def more(cls, record: GenerationRecommendation, context: Workspace) -> dict[str, Any]:
-        """Its entry, and all that was tried, with the entry that has it."""
+        """All that was tried, with the entry that has it."""
         cells = [GenerationCellFacts.of(cell) for cell in cards.card_cells(record.sweep)]
-        return _entry(record.id, context) | {"generation_id": record.sweep.id, "cells": cells}
+        return super().more(record, context) | {"generation_id": record.sweep.id, "cells": cells}
 
 
 generation_routes = routes("generations")

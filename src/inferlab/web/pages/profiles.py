@@ -1,4 +1,4 @@
-"""The pages of performance profiles: as measured, and in theory."""
+"""The pages of profiles: of performance, measured and in theory, and of loss, measured and estimated."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from nicegui import ui
+from starlette.responses import Response
 
 from inferlab.errors import InferlabError
 from inferlab.profiling.diff import LayerDiff
-from inferlab.records.profile import BUDGET, FlopsProfile, Profile
+from inferlab.records.profile import BUDGET, FlopsProfile, LossProfile, Profile
 from inferlab.store.entries import Entry
-from inferlab.units import decimal, plural, scaled, size
+from inferlab.units import capitalized, decimal, plural, scaled, share, shortened, size
 from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
+from inferlab.views.charts.losses import loss_curves, loss_sensitivities, parameter_counts
 from inferlab.views.charts.profile_values import FLOPS, VALUES, summaries
-from inferlab.views.charts.profiles import layer_diff
 from inferlab.views.fields import between
-from inferlab.views.profile import PRUNING, facts
-from inferlab.views.reports.profile import diff_columns, layer_columns, theory_columns
+from inferlab.views.reports.profile import diff_columns, group_columns, layer_columns, loss_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.actions import export_address, page_actions
+from inferlab.web.components.actions import export_address, offer_undo, page_actions
 from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, loaded
 from inferlab.web.components.profile_form import BudgetControl
 from inferlab.web.desk import Desk
 from inferlab.web.live import aged
 from inferlab.web.sections import (
+    THEORY,
     Opened,
+    approximated,
     measured,
     named,
+    newest_profile,
+    only_generates,
     profile_jobs,
-    profile_pages,
+    project_page,
 )
 from inferlab.web.shell import div, p, tag
 from inferlab.workspace.engines import title
@@ -40,15 +44,37 @@ from inferlab.workspace.engines import title
 
 def register(desk: Desk) -> None:
     """Define the pages."""
-
-    async def fill(opened: Opened, entry: Entry | None) -> None:
-        await (_show_theory(desk, opened) if entry is None else _Measured(desk, opened, entry).build())
-
-    profile_pages(desk, "performance", fill)
+    for part in THEORY:
+        _define(desk, part)
 
 
-class _Measured:
-    """The page of a measured profile."""
+def _define(desk: Desk, part: str) -> None:
+    """Define the pages of the profiles of a part: of each that was measured, and of what rests on no measuring."""
+
+    @shell.page(f"/projects/{{project_id}}/{part}")
+    async def newest(project_id: str, removed: str = "") -> Response:
+        return await newest_profile(desk, project_id, part, removed)
+
+    @shell.page(f"/projects/{{project_id}}/{part}/{{entry_id}}")
+    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
+        async with project_page(desk, project_id, f"{part}/{entry_id}") as opened:
+            if only_generates(opened):
+                return
+            await offer_undo(desk, removed, f"/projects/{project_id}/{part}", "the profile")
+            entry = next((each for each in measured(opened.profiles, part) if each.id == entry_id), None)
+            if entry is None and entry_id != THEORY[part]:
+                gone = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
+                shell.empty("No such profile", gone, "no-profile")
+            elif part == "loss":
+                await _Losses(desk, opened, entry).build()
+            elif entry is None:
+                await _show_theory(desk, opened)
+            else:
+                await _Performance(desk, opened, entry).build()
+
+
+class _Performance:
+    """The page of a measured performance profile."""
 
     def __init__(self, desk: Desk, opened: Opened, entry: Entry) -> None:
         self._desk, self._opened, self._entry = desk, opened, entry
@@ -79,7 +105,7 @@ class _Measured:
         else:
             shell.banner("warn", "The engine reported no times of layers; only the whole model was timed.")
         with div("il-pair"):
-            pruning = PRUNING.get(performance.pruning, "")
+            pruning = words.PRUNING.get(performance.pruning, "")
             self._pruning = self._half("Pruning", pruning, "pruning") if performance.pruned else None
             roofline = self._half("Roofline", words.ROOFLINE, "roofline") if performance.ceilings else None
         self._table = self._layer_table() if performance.layers else None
@@ -146,7 +172,7 @@ class _Measured:
     def _how(self) -> None:
         with tag("details", "il-how"):
             tag("summary", "", "How it was measured")
-            shell.facts(facts(self._profile).items())
+            shell.facts(words.facts(self._profile).items())
 
     async def _recompute(self) -> None:
         budget, loss_id = self._budget.budget, self._budget.loss_id
@@ -269,7 +295,7 @@ class DiffSection:
         if other != self._select.value:
             return
         self._verdict.set_text(_verdict(diff))
-        await self._chart.show(lambda: layer_diff(diff))
+        await self._chart.show(lambda: charts.layer_diff(diff))
         await self._table.show(lambda: diff_columns(diff))
 
 
@@ -281,3 +307,117 @@ def _verdict(diff: LayerDiff) -> str:
         f"This profile (B) takes {decimal(diff.ratio.value)} of the other's (A) time per item ({sure}): "
         f"{diff.verdict}.{differ} {_NOTE}"
     )
+
+
+class _Losses:
+    """The page of a loss profile, or of what is estimated from the weights; without either it says why."""
+
+    def __init__(self, desk: Desk, opened: Opened, entry: Entry | None) -> None:
+        self._desk, self._opened, self._measured = desk, opened, entry is not None
+        self._entry = entry or approximated(opened.own)
+        self._section = f"/projects/{opened.project.id}/loss"
+        self._profile: Profile
+
+    async def build(self) -> None:
+        """Fill the page."""
+        entry = self._entry
+        age = (
+            summary.moment(entry.created_at.isoformat())
+            if entry and self._measured
+            else "estimated from the weights"
+        )
+        with shell.titled("Loss profile", age):
+            if entry is not None and self._measured:
+                summary.of_version(self._opened.versions.get(entry.model_digest))
+                page_actions(self._desk, self._section).button(entry)
+        shown = entry if self._measured else None
+        await profile_jobs(self._desk, self._opened, self._section, shown).refresh()
+        if entry is None:
+            why = await loaded(self._why_none)
+            shell.empty("No loss profile", why, "no-loss")
+            return
+        self._profile = await loaded(self._desk.workspace.loss_profile, entry.id)
+        loss = self._profile.loss
+        assert loss is not None
+        summary.notices(replace(self._profile, performance=None))
+        self._summary(loss)
+        if not loss.layers:
+            shell.empty("No layers", "No layer of this model has weights that could be pruned.")
+            return
+        await self._layers(loss)
+
+    def _why_none(self) -> str:
+        """Why nothing is known of this model's losses."""
+        if self._opened.project.model.kind != "onnx":
+            return "Only ONNX models have one: pruning is tried on the weights of their graph."
+        try:
+            found = self._desk.workspace.theory(self._opened.project.id)
+        except InferlabError as error:
+            return str(error)
+        return "\n".join(found.problems) or "This model has no weights that could be pruned."
+
+    def _summary(self, loss: LossProfile) -> None:
+        shell.section("Model summary")
+        with shell.card("il-summary"):
+            with div("il-summary-part"), shell.stats("il-summary-facts"):
+                shell.fact("Name", loss.name if self._measured else "Approximated", "name")
+                shell.fact("Pruning settings", "weight magnitude, unstructured", "pruning-settings", wide=True)
+                shell.fact("Method", f"{capitalized(words.method(loss))}.", "method", wide=True)
+                shell.fact("Loss", words.metric(loss), "metric", wide=True)
+                if self._profile.flops is not None:
+                    summary.input_shapes(self._profile.flops.shapes)
+            with div("il-summary-part"):
+                self._numbers(loss)
+            with div("il-summary-part"):
+                self._estimated = div("il-estimated")
+                self._budget = BudgetControl(self._recompute)
+                summary.start_optimizing(self._opened.project.id)
+        summary.pruned(self._estimated, self._profile)
+        if told := words.left_out(loss):
+            p("il-caption", told, name="left-out")
+
+    def _numbers(self, loss: LossProfile) -> None:
+        known = loss.average_sensitivity
+        with shell.stats("il-summary-numbers"):
+            shell.stat(
+                "Parameters", scaled(loss.params), f"{scaled(loss.prunable_params)} can be pruned", "params"
+            )
+            average = "unknown" if known is None else f"{known:.3g}"
+            shell.stat("Average sensitivity", average, "mean loss over all sparsities", "sensitivity")
+            if loss.dense_accuracy is not None:
+                shell.stat("Dense accuracy", share(loss.dense_accuracy), "before any pruning", "dense-accuracy")
+            if loss.dense_loss is not None:
+                shell.stat("Dense loss", f"{loss.dense_loss:.4g}", "cross-entropy, in nats", "dense-loss")
+
+    async def _recompute(self) -> None:
+        assert self._entry is not None
+        budget = self._budget.budget
+        found = await asyncio.to_thread(self._desk.workspace.loss_profile, self._entry.id, budget)
+        if budget == self._budget.budget:
+            self._profile = found
+            summary.pruned(self._estimated, self._profile)
+
+    async def _layers(self, loss: LossProfile) -> None:
+        profile = self._profile
+        shell.section("Layer sensitivities")
+        choices = {"Value display": VALUES}
+        sensitivities = ChosenChart("sensitivities", choices, lambda value: loss_sensitivities(profile, value))
+        shell.section("Loss curves")
+        with shell.card("il-chart-card"):
+            curves = Chart("curves-chart")
+        shell.section("Layer parameter counts")
+        parameters = ChosenChart("parameters", choices, lambda value: parameter_counts(profile, value))
+        shell.section("Layers", "losses at each sparsity")
+        with shell.card("il-card-flush"):
+            table = LayerTable("layer-table", "layers", "id, weight")
+        groups: LayerTable | None = None
+        if loss.groups:
+            shell.section("Channels", "losses of those that are removed together")
+            with shell.card("il-card-flush"):
+                groups = LayerTable("group-table", "groups", "weight")
+        await sensitivities.refresh()
+        await curves.show(lambda: loss_curves(profile))
+        await parameters.refresh()
+        await table.show(lambda: loss_columns(loss))
+        if groups is not None:
+            await groups.show(lambda: group_columns(loss))
