@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
+
+from nicegui import app, background_tasks, ui
 
 from inferlab.errors import InferlabError, TooMany
 from inferlab.model.download import stoppable
@@ -22,6 +24,8 @@ from inferlab.store.entries import QueuedJob
 from inferlab.workspace.sources import is_fetched
 from inferlab.workspace.workspace import Workspace
 
+#: What is called when something has changed.
+Changed = Callable[[], Awaitable[None] | None]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _LOOK_S = 1.0
@@ -252,3 +256,53 @@ class Desk:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self.workspace.sources.sweep)
             await asyncio.sleep(_SWEEP_S)
+
+
+def follow(
+    desk: Desk,
+    changed: Callable[[Snapshot, Snapshot], Awaitable[None] | None],
+    renew: Changed | None = None,
+) -> None:
+    """Call `changed` with the older and the newer state when the queue or the store changes.
+
+    It goes on for as long as there is the part of the page that it is called in. `renew` shows ages as they are by
+    then.
+    """
+    slot, client = ui.context.slot, ui.context.client
+    part = slot.parent
+    last, ticks, busy = desk.watch.snapshot, desk.watch.ticks, False
+
+    async def catch_up() -> None:
+        nonlocal last, ticks, busy
+        if busy or part.is_deleted or not client.has_socket_connection:
+            return
+        busy = True
+        try:
+            with slot:
+                while desk.watch.snapshot != last and not part.is_deleted:
+                    before, last = last, desk.watch.snapshot
+                    await done(changed(before, last))
+                if renew is not None and ticks != desk.watch.ticks:
+                    ticks = desk.watch.ticks
+                    await done(renew())
+        except Exception as error:
+            with client:
+                app.handle_exception(error)
+        finally:
+            busy = False
+
+    def tell() -> None:
+        if part.is_deleted:
+            stop()
+        else:
+            background_tasks.create(catch_up(), name="follow")
+
+    stop = desk.watch.follow(tell)
+    client.on_connect(catch_up)
+    client.on_delete(stop)
+
+
+async def done(waiting: Awaitable[None] | None) -> None:
+    """Wait for what a handler does, where it returned something to wait for."""
+    if waiting is not None:
+        await waiting

@@ -299,7 +299,6 @@ class Tracker:
         self._part_began = self._began
         #: As it was told, of the part that is on its way.
         self._fraction: float | None = None
-        self._detail = ""
         self._lines: list[str] = []
 
     def __call__(self, event: Event) -> None:
@@ -318,17 +317,11 @@ class Tracker:
         line = _line(event)
         if line and (not self._lines or self._lines[-1] != line):
             self._lines = [*self._lines[-_LONGEST_LOG:], line]
-            self._detail = line.strip().splitlines()[0]
 
     @property
     def log(self) -> str:
         """All lines that a terminal would have shown."""
         return "\n".join(self._lines)
-
-    @property
-    def detail(self) -> str:
-        """The last of them."""
-        return self._detail
 
     def progress(self) -> Progress:
         """What is being done, which share of it is done, and about how long the rest takes."""

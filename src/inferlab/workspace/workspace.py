@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from inferlab.errors import BadInput, Conflict, InferlabError
+from inferlab.errors import BadInput, Conflict, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.genai_folders import names_genai_folder
 from inferlab.model.generative import read_generative
@@ -42,7 +42,19 @@ from inferlab.workspace.requests import (
     token_request,
 )
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of, renewed
+from inferlab.workspace.versions import (
+    ORIGINAL,
+    Basis,
+    VersionRequest,
+    Versions,
+    discard,
+    levels_of,
+    newest_losses,
+    path_of,
+    renewed,
+    version_request,
+    with_all_layers,
+)
 
 #: The kinds of entries that the benchmarks page shows.
 CARDS = (BENCHMARK, "comparison", "capacity", "recommendation", GENERATION, *MADE_OF_GENERATIONS)
@@ -209,13 +221,35 @@ class Workspace:
     def checked_profile(self, model: Model, request: ProfileRequest) -> ProfileRequest:
         """The job that is asked for; refuses what cannot be profiled, before there is a project."""
         # Without times no engine is asked, but a file with one must not even be named.
-        engine, data = request.plan.engines[0], request.wanted.data_file
+        engine = request.plan.engines[0]
         self.engines.named(engine)
         if request.wanted.performance:
             self.engines.refuse(engine, model, profiling=True)
-        if data and data != "demo:digits":
-            request = replace(request, wanted=replace(request.wanted, data_file=self.sources.file(data)))
-        return profile_request(request, model)
+        wanted = replace(request.wanted, data_file=self._data_file(request.wanted.data_file))
+        return profile_request(replace(request, wanted=wanted), model)
+
+    def add_version(self, project_id: str, request: VersionRequest) -> QueuedJob:
+        """Queue an optimised version of a project's model."""
+        self.refuse_generating(project_id)
+        model = self.store.projects.get(project_id).model
+        for engine in request.engines:
+            self.engines.refuse(engine, model)
+        plan = self._with_shapes(project_id, request.plan)
+        request = replace(request, plan=plan, data=self._data_file(request.data))
+        levels: dict[str, float] = {}
+        try:
+            basis = self.read_basis(project_id, request.performance, request.loss)
+            levels = levels_of(request, basis) if request.prunes else {}
+            request = replace(request, performance=basis.performance_id, loss=basis.loss_id)
+        except InferlabError:
+            # Nothing can be predicted of this model, which is not needed to change its precision.
+            if request.prunes or request.performance or request.loss:
+                raise
+        return self.queue(project_id, version_request(request, model, levels))
+
+    def _data_file(self, source: str | None) -> str | None:
+        """Where a data file lies that a request names."""
+        return source if source in (None, "", "demo:digits") else self.sources.file(str(source))
 
     def add_installation(self, engine: str) -> QueuedJob:
         """Queue the installation of an engine, to whose licence the user agreed."""
@@ -300,6 +334,24 @@ class Workspace:
         # The one that the project began with, else the oldest.
         first = [entry for entry in own if _is_theory(entry)] or own
         return self.profile(first[-1].id) if first else _in_theory(Lab(), project)
+
+    def read_basis(self, project_id: str, performance_id: str | None = None, loss_id: str | None = None) -> Basis:
+        """The profiles of a project's model that a version is predicted by; without ids the newest."""
+        digest = self.store.projects.get(project_id).model.digest
+        # Profiles of versions stand beside them.
+        known = [profile for profile in self.profiles(project_id) if profile.model_digest == digest]
+        for profile_id in filter(None, (performance_id, loss_id)):
+            if profile_id not in {profile.id for profile in known}:
+                raise NotThere(f"{profile_id} is not a profile of this project's model.")
+        first = performance_id or next((profile.id for profile in known if profile.brief.get("performance")), None)
+        second = loss_id or newest_losses(known)
+        losses = self.profile_as_kept(second) if second else self.theory(project_id)
+        if losses.loss is not None and losses.loss.left_out:
+            losses = replace(losses, loss=with_all_layers(losses.loss, self.theory(project_id).loss))
+        if first != second:
+            timed = self.profile_as_kept(first).performance if first else None
+            losses = replace(losses, performance=timed)
+        return Basis(losses, first, second)
 
     def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
         """How the layers of a profile compare with another's."""

@@ -18,11 +18,10 @@ from inferlab.web.components.benchmark_dialog import open_dialog, open_generatio
 from inferlab.web.components.card_body import Chosen, body_of
 from inferlab.web.components.card_stats import cached_stats, show_stats
 from inferlab.web.components.cards import CardCache, CardList, CardView, read_cards
-from inferlab.web.desk import Desk, Snapshot
+from inferlab.web.desk import Desk, Snapshot, follow
 from inferlab.web.faults import on_pages
-from inferlab.web.live import aged, follow
 from inferlab.web.sections import Opened, project_page
-from inferlab.web.shell import div, p, refilled, span, tag
+from inferlab.web.shell import aged, div, p, refilled, span, tag
 from inferlab.workspace.cards import Card
 
 _PAGE = 10
@@ -130,18 +129,18 @@ class _Board:
 
     async def _add(self, against: str | None = None) -> None:
         # Not in the menu that was clicked: it is gone by then.
-        with self._opened.frame.content:
+        with self._opened.content:
             await open_dialog(self._desk, self._project, self.refresh, against)
 
     async def _add_generation(self) -> None:
-        with self._opened.frame.content:
+        with self._opened.content:
             await open_generation_dialog(self._desk, self._project, self.refresh)
 
     async def _removed(self, entry: Entry) -> None:
         await self.refresh()
         if self._undo is not None and not self._undo.is_deleted:
             self._undo.delete()
-        with self._opened.frame.content:
+        with self._opened.content:
             self._undo = undo_bar(self._desk, entry.id, name_in_lists(entry), self.refresh)
 
 
@@ -159,15 +158,13 @@ _ELSEWHERE = "Not finished: it is being measured on the command line, or was cut
 
 
 class _Card:
-    """Made within the list; `update` draws only what changed, and keeps what the user chose to see."""
+    """A card, made within the list: its head and cached numbers at once, all else when it comes into view.
+
+    `update` draws only what changed, and keeps what the user chose to see.
+    """
 
     def __init__(
-        self,
-        view: CardView,
-        cache: CardCache,
-        jobs: JobActions,
-        actions: EntryActions,
-        in_sight: bool = True,
+        self, view: CardView, cache: CardCache, jobs: JobActions, actions: EntryActions, in_sight: bool
     ) -> None:
         self._cache, self._jobs, self._actions = cache, jobs, actions
         self._chosen = Chosen()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from nicegui import ui
 from starlette.responses import Response
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from inferlab.errors import InferlabError
 from inferlab.profiling.diff import LayerDiff
 from inferlab.records.profile import BUDGET, FlopsProfile, LossProfile, Profile
-from inferlab.store.entries import Entry
+from inferlab.store.entries import Entry, QueuedJob
 from inferlab.units import capitalized, decimal, plural, scaled, share, shortened, size
 from inferlab.views import profile as words
 from inferlab.views.charts import profiles as charts
@@ -22,24 +23,25 @@ from inferlab.views.fields import between
 from inferlab.views.reports.profile import diff_columns, group_columns, layer_columns, loss_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
-from inferlab.web.components.actions import export_address, offer_undo, page_actions
+from inferlab.web.components.actions import ProjectJobs, ProjectWork, export_address, offer_undo, page_actions
 from inferlab.web.components.charts import Chart, ChosenChart, LayerTable, loaded
 from inferlab.web.components.profile_form import BudgetControl
 from inferlab.web.desk import Desk
-from inferlab.web.live import aged
 from inferlab.web.sections import (
     THEORY,
     Opened,
     approximated,
+    is_measured,
     measured,
     named,
     newest_profile,
     only_generates,
-    profile_jobs,
     project_page,
 )
-from inferlab.web.shell import div, p, tag
+from inferlab.web.shell import aged, div, p, tag
+from inferlab.workspace import requests
 from inferlab.workspace.engines import title
+from inferlab.workspace.requests import ProfileRequest
 
 
 def register(desk: Desk) -> None:
@@ -87,7 +89,7 @@ class _Performance:
         with shell.titled("Performance profile", summary.moment(known["measured_at"])):
             summary.of_version(self._opened.versions.get(self._entry.model_digest))
             page_actions(self._desk, self._section).button(self._entry)
-        await profile_jobs(self._desk, self._opened, self._section, self._entry).refresh()
+        await _profile_jobs(self._desk, self._opened, self._section, self._entry).refresh()
         # Those of the same model, or version of it, that an estimate can go by.
         same = [other for other in self._opened.profiles if other.model_digest == self._entry.model_digest]
         self._losses = named(same, "loss")
@@ -200,6 +202,59 @@ class _Performance:
             await self._table.show(lambda: layer_columns(profile))
 
 
+def _profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None = None) -> ProjectJobs:
+    """The jobs that make profiles of a project; `entry` is the profile that the page shows, if it is one."""
+    workspace, project_id = desk.workspace, opened.project.id
+    part = section.rpartition("/")[2]
+    was_made = False
+
+    def read() -> ProjectWork:
+        jobs = [job for job in workspace.store.jobs.of_project(project_id) if job.kind == "profile"]
+        profiles = workspace.profiles(project_id)
+        # Those whose entry lacks something are told of where it is missed.
+        job_ids = {job.id for job in jobs}
+        for job in workspace.store.jobs.of_entries([profile.id for profile in profiles]).values():
+            own = entry is not None and job.entry_id == entry.id
+            if job.id not in job_ids and (job.status == "failed" or (own and job.status != "done")):
+                jobs.append(job)
+        briefs = {profile.id: profile.brief for profile in profiles}
+        concerned = [job for job in jobs if job.alive or _concerns(job, briefs.get(job.entry_id or "", {}), part)]
+        names = {
+            profile.id: profile.brief[part]["name"] for profile in profiles if is_measured(profile.brief, part)
+        }
+        return ProjectWork(concerned, names, profiles)
+
+    def show(work: ProjectWork) -> bool:
+        nonlocal was_made
+        if entry is None:
+            return True
+        before, was_made = was_made, entry.id in work.making
+        if entry.id not in {entry.id for entry in work.entries}:
+            # Removed, here or in another tab; or begun again, and then there is nothing to undo.
+            ui.navigate.to(section if was_made else f"{section}?removed={entry.id}")
+            return False
+        if before and not was_made:
+            shell.reload()
+            return False
+        return True
+
+    profile_ids = [profile.id for profile in opened.profiles]
+    return ProjectJobs(desk, read, show, profile_ids, section, "The profile “{}” is measured. Open it.")
+
+
+def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
+    """Whether what became of a job belongs to this part: it was asked for, and is not there or not whole."""
+    try:
+        request = requests.request_of(job)
+    except InferlabError:
+        return True
+    if isinstance(request, ProfileRequest) and not getattr(request.wanted, part):
+        return False
+    # What keeps a whole part from being made is a problem of the profile; others are of its times.
+    of_a_part = job.status == "failed" and job.failure in (brief.get("problems") or ())
+    return not is_measured(brief, part) or not (of_a_part or (job.status == "failed" and part == "loss"))
+
+
 def _layer_charts(
     options: Mapping[str, str], known: Collection[str], profile: Callable[[], Profile], told: str = ""
 ) -> tuple[ChosenChart, ChosenChart]:
@@ -217,7 +272,7 @@ async def _show_theory(desk: Desk, opened: Opened) -> None:
     """Fill the page of the FLOPS profile."""
     section = f"/projects/{opened.project.id}/performance"
     shell.titled("FLOPS profile", "in theory, from the architecture alone; a multiply-add counts as two")
-    await profile_jobs(desk, opened, section).refresh()
+    await _profile_jobs(desk, opened, section).refresh()
     try:
         found = await loaded(desk.workspace.theory, opened.project.id)
     except InferlabError as error:
@@ -331,7 +386,7 @@ class _Losses:
                 summary.of_version(self._opened.versions.get(entry.model_digest))
                 page_actions(self._desk, self._section).button(entry)
         shown = entry if self._measured else None
-        await profile_jobs(self._desk, self._opened, self._section, shown).refresh()
+        await _profile_jobs(self._desk, self._opened, self._section, shown).refresh()
         if entry is None:
             why = await loaded(self._why_none)
             shell.empty("No loss profile", why, "no-loss")

@@ -15,8 +15,7 @@ from inferlab.units import capitalized, plural
 from inferlab.views import trend as view
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart, loaded
-from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.live import follow
+from inferlab.web.desk import Desk, Snapshot, follow
 from inferlab.web.sections import Opened, only_generates, project_page
 from inferlab.web.shell import div, refilled
 
