@@ -215,7 +215,7 @@ class Desk:
             with stoppable(stop):
                 return self.workspace.analyse(source, listen)
 
-        def found(task: asyncio.Future[Model]) -> None:
+        def done_with(task: asyncio.Future[Model]) -> None:
             self._fetching -= fetched
             if not task.cancelled():
                 # Whoever was told of it already, or has gone, does not need it again.
@@ -224,7 +224,7 @@ class Desk:
         self._fetching += fetched
         pool = self._fetchers if fetched else None
         task = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(pool, find))
-        task.add_done_callback(found)
+        task.add_done_callback(done_with)
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=_LOOK_S)

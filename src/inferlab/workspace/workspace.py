@@ -465,10 +465,10 @@ def read_any(name: str, listener: Listener = ignore) -> tuple[Model, GenerativeM
         model = read_model(name, listener)
     except BadInput as refusal:
         try:
-            found = read_generative(name, listener)
+            generative = read_generative(name, listener)
         except BadInput as error:
             raise error if _is_gguf(name) else refusal from None
-        return as_model(found), found
+        return as_model(generative), generative
     return model, _generates(model, name, listener)
 
 
@@ -485,22 +485,22 @@ def _generates(model: Model, name: str, listener: Listener) -> GenerativeModel |
     if model.kind != "transformers" and not (model.kind == "onnx" and past):
         return None
     try:
-        found = read_generative(name, listener)
+        generative = read_generative(name, listener)
     except BadInput:
         return None
-    return found if found.digest == model.digest else None
+    return generative if generative.digest == model.digest else None
 
 
-def as_model(found: GenerativeModel) -> Model:
+def as_model(generative: GenerativeModel) -> Model:
     """A model that only generates, as projects have models: without inputs and outputs."""
     return Model(
-        kind=found.kind if found.kind in get_args(Kind) else "onnx",  # type: ignore[arg-type]
-        source=found.source,
-        path=found.path,
-        digest=found.digest,
+        kind=generative.kind if generative.kind in get_args(Kind) else "onnx",  # type: ignore[arg-type]
+        source=generative.source,
+        path=generative.path,
+        digest=generative.digest,
         inputs=(),
         outputs=(),
-        size_bytes=found.size_bytes,
-        parameters=found.parameters,
-        precision=found.precision,
+        size_bytes=generative.size_bytes,
+        parameters=generative.parameters,
+        precision=generative.precision,
     )

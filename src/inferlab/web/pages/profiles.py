@@ -129,7 +129,7 @@ class _Performance:
                 summary.measured(performance)
             with div("il-summary-part"):
                 self._estimated = div("il-estimated")
-                estimates = [one.budget for one in (self._profile.estimate, *self._profile.gains) if one]
+                estimates = [gain.budget for gain in (self._profile.estimate, *self._profile.gains) if gain]
                 budget = estimates[0] if estimates else BUDGET
                 self._budget = BudgetControl(self._recompute, budget, self._losses, self._loss_id)
                 summary.start_optimizing(self._opened.project.id, performance.estimated_speedup)
@@ -166,7 +166,7 @@ class _Performance:
         return table
 
     def _diff(self) -> None:
-        others = [one for one in measured(self._opened.profiles, "performance") if one.id != self._entry.id]
+        others = [other for other in measured(self._opened.profiles, "performance") if other.id != self._entry.id]
         if others:
             shell.section("Layer diff")
             DiffSection(self._desk, self._entry, others)
@@ -178,20 +178,20 @@ class _Performance:
 
     async def _recompute(self) -> None:
         budget, loss_id = self._budget.budget, self._budget.loss_id
-        found = await asyncio.to_thread(self._desk.workspace.profile, self._entry.id, loss_id, budget)
+        profile = await asyncio.to_thread(self._desk.workspace.profile, self._entry.id, loss_id, budget)
         if (budget, loss_id) != (self._budget.budget, self._budget.loss_id):
             return
-        self._profile = found
-        summary.estimated(self._estimated, found)
+        self._profile = profile
+        summary.estimated(self._estimated, profile)
         await self._refresh_charts(only_estimates=True)
         await self._refresh_table()
 
     async def _refresh_charts(self, only_estimates: bool = False) -> None:
         assert self._profile.performance is not None
         if self._profile.performance.layers:
-            for one in (self._summaries, self._results):
-                if not only_estimates or one.chosen[0] in ("estimated", "speedup"):
-                    await one.refresh()
+            for layers in (self._summaries, self._results):
+                if not only_estimates or layers.chosen[0] in ("estimated", "speedup"):
+                    await layers.refresh()
         if self._pruning is not None:
             told, chart = self._pruning
             told.set_text(await chart.show(lambda: charts.pruning(self._profile)))
@@ -274,14 +274,14 @@ async def _show_theory(desk: Desk, opened: Opened) -> None:
     shell.titled("FLOPS profile", "in theory, from the architecture alone; a multiply-add counts as two")
     await _profile_jobs(desk, opened, section).refresh()
     try:
-        found = await loaded(desk.workspace.theory, opened.project.id)
+        theory = await loaded(desk.workspace.theory, opened.project.id)
     except InferlabError as error:
         shell.empty("No FLOPS profile", str(error))
         return
-    if found.flops is None:
-        shell.empty("No FLOPS profile", "\n".join(found.problems) or "Nothing of this model could be counted.")
+    if theory.flops is None:
+        shell.empty("No FLOPS profile", "\n".join(theory.problems) or "Nothing of this model could be counted.")
         return
-    profile, flops = replace(found, performance=None, estimate=None), found.flops
+    profile, flops = replace(theory, performance=None, estimate=None), theory.flops
     _show_flops(flops)
     if not flops.layers:
         return
@@ -315,9 +315,9 @@ _NOTE = "Profiles are not measured interleaved, so a change of the machine betwe
 
 def _profile_line(entry: Entry) -> str:
     """A measured profile in a line."""
-    found = entry.brief["performance"]
-    where = f"{title(found['engine'])}, batch {found['batch_size']}, {plural(found['num_cores'], 'core')}"
-    return f"{found['name']} ({where}, {aged(entry.created_at)})"
+    brief = entry.brief["performance"]
+    where = f"{title(brief['engine'])}, batch {brief['batch_size']}, {plural(brief['num_cores'], 'core')}"
+    return f"{brief['name']} ({where}, {aged(entry.created_at)})"
 
 
 class DiffSection:
@@ -406,10 +406,10 @@ class _Losses:
         if self._opened.project.model.kind != "onnx":
             return "Only ONNX models have one: pruning is tried on the weights of their graph."
         try:
-            found = self._desk.workspace.theory(self._opened.project.id)
+            theory = self._desk.workspace.theory(self._opened.project.id)
         except InferlabError as error:
             return str(error)
-        return "\n".join(found.problems) or "This model has no weights that could be pruned."
+        return "\n".join(theory.problems) or "This model has no weights that could be pruned."
 
     def _summary(self, loss: LossProfile) -> None:
         shell.section("Model summary")
@@ -447,9 +447,9 @@ class _Losses:
     async def _recompute(self) -> None:
         assert self._entry is not None
         budget = self._budget.budget
-        found = await asyncio.to_thread(self._desk.workspace.loss_profile, self._entry.id, budget)
+        profile = await asyncio.to_thread(self._desk.workspace.loss_profile, self._entry.id, budget)
         if budget == self._budget.budget:
-            self._profile = found
+            self._profile = profile
             summary.pruned(self._estimated, self._profile)
 
     async def _layers(self, loss: LossProfile) -> None:
