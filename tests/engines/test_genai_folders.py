@@ -20,7 +20,7 @@ from inferlab.model.generative import read_generative
 from inferlab.model.reading import names_generative, read_model
 from inferlab.records import ignore
 from inferlab.records.generation import GenerationOutcome, GenerationPlan, TensorGroup
-from inferlab.workspace.generations import read_any
+from inferlab.workspace.workspace import read_any
 
 pytest.importorskip("onnxruntime_genai")
 pytest.importorskip("openvino_genai")

@@ -32,11 +32,9 @@ from inferlab.workspace.requests import ComparisonRequest, from_content
 from inferlab.workspace.versions import (
     Version,
     VersionRequest,
-    add_version,
     discard_removed,
     free_name,
     levels_of,
-    read_basis,
 )
 from inferlab.workspace.workspace import Workspace
 from tests.helpers.profiles import a_profile
@@ -61,7 +59,7 @@ class Place:
     def made(self, form: VersionRequest) -> Version:
         """The version that a form asks for."""
         return self.workspace.versions.get(
-            str(self.worked(add_version(self.workspace, self.project, form)).entry_id)
+            str(self.worked(self.workspace.add_version(self.project, form)).entry_id)
         )
 
     def worked(self, job: QueuedJob) -> QueuedJob:
@@ -191,7 +189,7 @@ def test_profiles_of_a_version_stand_in_the_project_but_predict_nothing(place: P
     listed = place.workspace.profiles(place.project)
     assert [one.model_digest == version.digest for one in listed] == [True, False]
     assert listed[0].id == entry
-    assert read_basis(place.workspace, place.project).loss_id == listed[1].id
+    assert place.workspace.read_basis(place.project).loss_id == listed[1].id
 
 
 def test_removed_versions_are_put_back_with_their_files(place: Place) -> None:
@@ -237,12 +235,12 @@ def test_a_project_takes_the_files_of_its_versions_with_it(place: Place) -> None
 
 
 def test_what_fails_or_changes_nothing_leaves_no_folder(place: Place, tmp_path: Path) -> None:
-    job = add_version(place.workspace, place.project, replace(QUICK, data=str(_text(place.folder / "no.npz"))))
+    job = place.workspace.add_version(place.project, replace(QUICK, data=str(_text(place.folder / "no.npz"))))
     assert Runner(place.workspace.store).work_once()
     assert place.workspace.store.jobs.get(job.id).status == "failed"
     assert list((tmp_path / "data" / "inferlab" / "versions").iterdir()) == []
     with pytest.raises(BadInput, match="Nothing would change"):
-        add_version(place.workspace, place.project, asked_version("None"))
+        place.workspace.add_version(place.project, asked_version("None"))
 
 
 def test_a_version_made_again_is_another_one_with_the_same_bytes(place: Place) -> None:
@@ -255,9 +253,9 @@ def test_a_version_made_again_is_another_one_with_the_same_bytes(place: Place) -
 
 def test_paths_elsewhere_and_engines_in_files_are_refused(place: Place) -> None:
     with pytest.raises(BadInput, match="is not below a folder"):
-        add_version(place.workspace, place.project, replace(QUICK, data="/etc/passwd"))
+        place.workspace.add_version(place.project, replace(QUICK, data="/etc/passwd"))
     with pytest.raises(BadInput, match="There is no engine"):
-        add_version(place.workspace, place.project, replace(QUICK, engines=("/tmp/x.py:Engine",)))
+        place.workspace.add_version(place.project, replace(QUICK, engines=("/tmp/x.py:Engine",)))
     made = place.made(QUICK)
     with pytest.raises(BadInput, match="There is no engine"):
         code_sample(place.workspace, made.id, "/tmp/x.py:Engine")
@@ -266,7 +264,7 @@ def test_paths_elsewhere_and_engines_in_files_are_refused(place: Place) -> None:
 def test_a_profile_that_is_not_there_is_refused_before_the_version_is_queued(place: Place) -> None:
     wrong = asked_version("a", quantization="dynamic", performance="aaaaaaaaaa")
     with pytest.raises(NotThere, match="aaaaaaaaaa is not a profile of this project's model"):
-        add_version(place.workspace, place.project, wrong)
+        place.workspace.add_version(place.project, wrong)
     assert place.workspace.store.jobs.alive() == []
 
 
@@ -307,7 +305,7 @@ def predicted(place: Place) -> Place:
 
 
 def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(predicted: Place) -> None:
-    basis = read_basis(predicted.workspace, predicted.project)
+    basis = predicted.workspace.read_basis(predicted.project)
     levels = levels_of(asked_version("a", sparsity=0.8), basis)
     spared = [layer for layer in basis.loss.layers if layer.weight not in levels]
     ends = (basis.loss.layers[0], basis.loss.layers[-1])
@@ -319,7 +317,7 @@ def test_the_first_and_last_layers_and_grouped_ones_are_spared_unless_named(pred
 
 
 def test_a_budget_is_spent_as_the_estimate_says(predicted: Place) -> None:
-    basis = read_basis(predicted.workspace, predicted.project)
+    basis = predicted.workspace.read_basis(predicted.project)
     levels = levels_of(asked_version("a", budget=0.1), basis)
     expected = estimate(basis.profile.performance, basis.loss, 0.1)
     assert expected is not None and expected.levels
@@ -328,7 +326,7 @@ def test_a_budget_is_spent_as_the_estimate_says(predicted: Place) -> None:
 
 
 def test_a_budget_for_whole_channels_goes_by_the_losses_of_their_groups(predicted: Place) -> None:
-    basis = read_basis(predicted.workspace, predicted.project)
+    basis = predicted.workspace.read_basis(predicted.project)
     first, second = (layer.weight for layer in basis.loss.layers if layer.groups == 1 and layer.index in (2, 3))
     group = ChannelGroup((first,), 16, {first: 1.0}, {second: 1.0}, {"0.25": 0.04, "0.5": 0.3})
     profile = replace(basis.profile, loss=replace(basis.loss, groups=(group,)))
@@ -340,7 +338,7 @@ def test_a_budget_for_whole_channels_goes_by_the_losses_of_their_groups(predicte
 
 
 def test_two_of_four_is_half_of_every_layer(predicted: Place) -> None:
-    basis = read_basis(predicted.workspace, predicted.project)
+    basis = predicted.workspace.read_basis(predicted.project)
     assert set(levels_of(asked_version("a", pattern="2:4"), basis).values()) == {0.5}
 
 
@@ -356,7 +354,7 @@ def test_two_of_four_is_half_of_every_layer(predicted: Place) -> None:
 )
 def test_nonsense_is_refused(predicted: Place, form: VersionRequest, told: str) -> None:
     with pytest.raises(BadInput, match=told):
-        levels_of(form, read_basis(predicted.workspace, predicted.project))
+        levels_of(form, predicted.workspace.read_basis(predicted.project))
 
 
 def test_names_of_versions_are_told_apart() -> None:
@@ -384,7 +382,7 @@ def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place)
     rough = replace(whole, performance=None, estimate=None, loss=replace(whole.loss, method="approximated"))
     for one in (rough, cut_short(5)):
         workspace.store.add_document("profile", "m", content_of(one), project_id=project)
-    basis = read_basis(workspace, project)
+    basis = workspace.read_basis(project)
     assert basis.loss.method == "one-shot"
     assert [layer.weight for layer in basis.loss.layers] == [layer.weight for layer in whole.loss.layers]
     unmeasured = [layer.weight for layer in whole.loss.layers[5:]]
@@ -396,4 +394,4 @@ def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place)
     theory = next(
         profile.id for profile in workspace.profiles(project) if profile.brief["loss"]["method"] == "approximated"
     )
-    assert read_basis(workspace, project, None, theory).unmeasured() == []
+    assert workspace.read_basis(project, None, theory).unmeasured() == []

@@ -74,8 +74,7 @@ class Static(StaticFiles):
 PAGES: tuple[str, ...] = (
     "inferlab.web.pages.start",
     "inferlab.web.pages.new_project",
-    "inferlab.web.pages.performance",
-    "inferlab.web.pages.loss",
+    "inferlab.web.pages.profiles",
     "inferlab.web.pages.optimization",
     "inferlab.web.pages.benchmarks",
     "inferlab.web.pages.trends",

@@ -1,4 +1,4 @@
-"""One connection over HTTP/1.1, closed where the other side neither sends nor takes anything."""
+"""How long the server waits for others: for what a connection should send or take, and for pages to be opened."""
 
 from __future__ import annotations
 

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
+
+from nicegui import app, background_tasks, ui
 
 from inferlab.errors import InferlabError, TooMany
 from inferlab.model.download import stoppable
@@ -22,6 +24,8 @@ from inferlab.store.entries import QueuedJob
 from inferlab.workspace.sources import is_fetched
 from inferlab.workspace.workspace import Workspace
 
+#: What is called when something has changed.
+Changed = Callable[[], Awaitable[None] | None]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _LOOK_S = 1.0
@@ -180,8 +184,7 @@ class Desk:
         self.runner = RunnerProcess(store_url)
         self._fetchers = ThreadPoolExecutor(_FETCHERS, thread_name_prefix="inferlab-download")
         self._fetching = 0
-        self._watching: asyncio.Task[None] | None = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[object]] = []
 
     async def change(self, act: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
         """Do something to the store in a thread, and let all pages see it at once."""
@@ -189,60 +192,60 @@ class Desk:
         await self.watch.refresh()
         return result
 
-    async def analyse(self, source: str, listener: Listener = ignore) -> Model:
-        """What a model is; one that must be fetched first waits for one of a few threads, and can be cancelled.
+    async def analyse(self, source: str, show: Listener = ignore) -> Model:
+        """What a model is; one that must be fetched first waits for one of a few threads.
 
-        It is cancelled where the caller is, or where the listener raises.
+        `show` is told about once a second what happened last. Where the caller is cancelled, so is a download, and
+        what reads a model ends when it next tells something.
         """
-        if not is_fetched(source):
-            return await asyncio.to_thread(self.workspace.analyse, source, listener)
-        if self._fetching >= _MOST_FETCHED:
+        fetched = is_fetched(source)
+        if fetched and self._fetching >= _MOST_FETCHED:
             raise TooMany(f"{_MOST_FETCHED} models are being downloaded already. Try again when one has arrived.")
-        stop, last = (
-            threading.Event(),
-            Event("download", {"url": source, "received_bytes": 0, "total_bytes": None}),
-        )
+        stop = threading.Event()
+        nothing = {"url": source, "received_bytes": 0, "total_bytes": None}
+        last = Event("download", nothing) if fetched else None
 
         def listen(event: Event) -> None:
             nonlocal last
+            if stop.is_set():
+                raise InferlabError("Nobody waits for this model any more.")
             last = event
-            listener(event)
 
-        def fetch() -> Model:
+        def find() -> Model:
             with stoppable(stop):
                 return self.workspace.analyse(source, listen)
 
-        self._fetching += 1
-        task = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(self._fetchers, fetch))
-        task.add_done_callback(self._fetched)
+        def done_with(task: asyncio.Future[Model]) -> None:
+            self._fetching -= fetched
+            if not task.cancelled():
+                # Whoever was told of it already, or has gone, does not need it again.
+                task.exception()
+
+        self._fetching += fetched
+        pool = self._fetchers if fetched else None
+        task = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(pool, find))
+        task.add_done_callback(done_with)
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=_LOOK_S)
-                listener(last)
+                if last is not None:
+                    show(last)
         finally:
             stop.set()
         return task.result()
 
-    def _fetched(self, task: asyncio.Future[Model]) -> None:
-        self._fetching -= 1
-        if not task.cancelled():
-            # Whoever was told of it already, or has gone, does not need it again.
-            task.exception()
-
     async def open(self) -> None:
         """Begin to work: called when the server starts."""
         self.runner.start()
-        self._watching = asyncio.create_task(self.watch.run())
-        self._sweeping = asyncio.create_task(self._sweep())
         await self.watch.refresh()
         # Asking every engine takes seconds; whoever opens a dialog should not wait for them.
-        self._asking = asyncio.create_task(asyncio.to_thread(self.workspace.engines.all))
+        asking = asyncio.to_thread(self.workspace.engines.all)
+        self._tasks = [asyncio.create_task(each) for each in (self.watch.run(), self._sweep(), asking)]
 
     async def close(self) -> None:
         """Stop working: called when the server ends."""
-        for task in (self._watching, self._sweeping):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._fetchers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.runner.stop)
 
@@ -253,3 +256,53 @@ class Desk:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self.workspace.sources.sweep)
             await asyncio.sleep(_SWEEP_S)
+
+
+def follow(
+    desk: Desk,
+    changed: Callable[[Snapshot, Snapshot], Awaitable[None] | None],
+    renew: Changed | None = None,
+) -> None:
+    """Call `changed` with the older and the newer state when the queue or the store changes.
+
+    It goes on for as long as there is the part of the page that it is called in. `renew` shows ages as they are by
+    then.
+    """
+    slot, client = ui.context.slot, ui.context.client
+    part = slot.parent
+    last, ticks, busy = desk.watch.snapshot, desk.watch.ticks, False
+
+    async def catch_up() -> None:
+        nonlocal last, ticks, busy
+        if busy or part.is_deleted or not client.has_socket_connection:
+            return
+        busy = True
+        try:
+            with slot:
+                while desk.watch.snapshot != last and not part.is_deleted:
+                    before, last = last, desk.watch.snapshot
+                    await done(changed(before, last))
+                if renew is not None and ticks != desk.watch.ticks:
+                    ticks = desk.watch.ticks
+                    await done(renew())
+        except Exception as error:
+            with client:
+                app.handle_exception(error)
+        finally:
+            busy = False
+
+    def tell() -> None:
+        if part.is_deleted:
+            stop()
+        else:
+            background_tasks.create(catch_up(), name="follow")
+
+    stop = desk.watch.follow(tell)
+    client.on_connect(catch_up)
+    client.on_delete(stop)
+
+
+async def done(waiting: Awaitable[None] | None) -> None:
+    """Wait for what a handler does, where it returned something to wait for."""
+    if waiting is not None:
+        await waiting

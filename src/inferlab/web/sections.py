@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from nicegui import ui
+from nicegui.element import Element
 from starlette.responses import RedirectResponse, Response
 
-from inferlab.errors import InferlabError
-from inferlab.store.entries import Entry, Project, QueuedJob
-from inferlab.units import shortened
+from inferlab.store.entries import Entry, Project
 from inferlab.web import shell
-from inferlab.web.components.actions import JobPanel, offer_undo
+from inferlab.web.components.actions import queue_indicator
 from inferlab.web.components.profile_form import open_profile
-from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.live import aged, follow, queue_indicator
-from inferlab.web.shell import Frame, Item, Section, div, tag
-from inferlab.workspace import requests
-from inferlab.workspace.requests import ProfileRequest
-from inferlab.workspace.versions import Version
+from inferlab.web.desk import Desk, Snapshot, follow
+from inferlab.web.shell import aged, div, refilled, span, tag
+from inferlab.workspace.versions import version_names
 from inferlab.workspace.workspace import ONLY_GENERATES
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An entry of a section: where it leads, and how old it is."""
+
+    title: str
+    href: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a project; `add` makes a new item, and a section without items may still have none to show."""
+
+    title: str
+    icon: str
+    href: str
+    items: tuple[Item, ...] = ()
+    add: Callable[[], object] | None = None
+
+    def holds(self, address: str) -> bool:
+        """Whether the page of an address belongs to it."""
+        own = address == self.href or address.startswith(f"{self.href}/")
+        return own or any(item.href == address for item in self.items)
+
 
 #: What the page of each part is called that rests on the architecture alone.
 THEORY = {"performance": "flops", "loss": "approximated"}
@@ -36,7 +58,8 @@ class Opened:
 
     project: Project
     profiles: tuple[Entry, ...]
-    frame: Frame
+    #: Where dialogs and messages of the page belong.
+    content: Element
     #: The names of versions by the digests of their models.
     versions: Mapping[str, str]
 
@@ -48,7 +71,7 @@ class Opened:
 
 def measured(profiles: Sequence[Entry], part: str) -> list[Entry]:
     """Profiles of which a part, performance or loss, was measured."""
-    return [profile for profile in profiles if _is_measured(profile.brief, part)]
+    return [profile for profile in profiles if is_measured(profile.brief, part)]
 
 
 def approximated(profiles: Sequence[Entry]) -> Entry | None:
@@ -83,39 +106,23 @@ def only_generates(opened: Opened) -> bool:
 
 
 @asynccontextmanager
-async def project_page(desk: Desk, project_id: str, here: str, title: str = "") -> AsyncIterator[Opened]:
+async def project_page(desk: Desk, project_id: str, here: str) -> AsyncIterator[Opened]:
     """A page of a project under its frame; `here` is what follows the project's address, such as benchmarks."""
     workspace = desk.workspace
     project = await asyncio.to_thread(workspace.store.projects.get, project_id)
     listed = await asyncio.to_thread(_read, desk, project_id)
     address = f"/projects/{project_id}/{here}"
     sections = _sections(desk, project, listed)
-    with shell.project_frame(project.name, project_id, sections, address, title) as frame:
-        queue_indicator(desk, frame.queue)
-        _follow_entries(desk, project, listed, frame, address)
-        with frame.content:
-            yield Opened(project, listed.profiles, frame, listed.names)
-
-
-def profile_pages(desk: Desk, part: str, fill: Callable[[Opened, Entry | None], Awaitable[None]]) -> None:
-    """Define the pages of the profiles of a part, which `fill` gets; none is what rests on no measuring."""
-
-    @shell.page(f"/projects/{{project_id}}/{part}")
-    async def newest(project_id: str, removed: str = "") -> Response:
-        return await newest_profile(desk, project_id, part, removed)
-
-    @shell.page(f"/projects/{{project_id}}/{part}/{{entry_id}}")
-    async def page(project_id: str, entry_id: str, removed: str = "") -> None:
-        async with project_page(desk, project_id, f"{part}/{entry_id}") as opened:
-            if only_generates(opened):
-                return
-            await offer_undo(desk, removed, f"/projects/{project_id}/{part}", "the profile")
-            entry = next((each for each in measured(opened.profiles, part) if each.id == entry_id), None)
-            if entry is None and entry_id != THEORY[part]:
-                gone = f"This project has no {part} profile {shortened(entry_id, 40)}: it may have been removed."
-                shell.empty("No such profile", gone, "no-profile")
-            else:
-                await fill(opened, entry)
+    title = next((section.title for section in sections if section.holds(address)), project.name)
+    crumbs = ((project.name, f"/projects/{project_id}"), (title, ""))
+    queue_indicator(desk, shell.bar(f"{title} – {project.name}", crumbs))
+    with div("il-body"):
+        with tag("nav", "il-rail").props('aria-label="Sections of the project"'):
+            rail = div("il-rail-inner")
+        _fill_rail(rail, project.name, sections, address)
+        _follow_entries(desk, project, listed, rail, address)
+        with tag("main", "il-main") as content:
+            yield Opened(project, listed.profiles, content, version_names(listed.versions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +131,6 @@ class _Listed:
 
     profiles: tuple[Entry, ...]
     versions: tuple[Entry, ...]
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The names of versions by the digests of their models."""
-        return {version.brief["optimized"]["digest"]: version.brief["name"] for version in self.versions}
 
     def ages(self) -> list[str]:
         """How old it says they are."""
@@ -152,7 +154,7 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
             icon,
             f"{base}/{part}",
             (
-                *_items(measured(listed.profiles, part), part, base, listed.names),
+                *_items(measured(listed.profiles, part), part, base, version_names(listed.versions)),
                 Item(theory, f"{base}/{part}/{THEORY[part]}"),
             ),
             partial(open_profile, desk, project, part),
@@ -167,22 +169,62 @@ def _sections(desk: Desk, project: Project, listed: _Listed) -> tuple[Section, .
     return *profiles, optimization, benchmarks, Section("Trends", "show_chart", f"{base}/trends"), settings
 
 
-def _follow_entries(desk: Desk, project: Project, listed: _Listed, frame: Frame, address: str) -> None:
+def _follow_entries(desk: Desk, project: Project, listed: _Listed, rail: Element, address: str) -> None:
     """Show profiles and versions in the navigation as they come and go, and grow older."""
     drawn = (listed, listed.ages())
 
     async def renew() -> None:
         nonlocal drawn
         listed_now = await asyncio.to_thread(_read, desk, project.id)
-        if frame.rail is not None and (listed_now, listed_now.ages()) != drawn:
+        if (listed_now, listed_now.ages()) != drawn:
             drawn = (listed_now, listed_now.ages())
-            shell.fill_rail(frame.rail, project.name, _sections(desk, project, listed_now), address)
+            _fill_rail(rail, project.name, _sections(desk, project, listed_now), address)
 
     async def changed(before: Snapshot, now: Snapshot) -> None:
         if before.stamp != now.stamp:
             await renew()
 
     follow(desk, changed, renew)
+
+
+def _fill_rail(rail: Element, project_name: str, sections: Sequence[Section], here: str) -> None:
+    """Show the sections of a project, that of the address `here` open; what was shown before goes."""
+    opened = next((section for section in sections if section.holds(here)), None)
+    with refilled(rail):
+        with tag("a", "il-rail-project", href="/", title="All projects"):
+            ui.icon("chevron_left")
+            span("il-cut", project_name)
+        for section in sections:
+            with div("il-section-open" if section is opened else ""):
+                _section(section, section is opened, here)
+
+
+def _section(section: Section, is_open: bool, here: str) -> None:
+    with div("il-section-row"):
+        with _rail_link("il-section-link", section.title, section.href, here):
+            ui.icon(section.icon)
+            span("il-cut", section.title)
+        if section.add is not None and is_open:
+            with tag(
+                "button", "il-add", name="add-profile", type="button", title=f"Add to {section.title}"
+            ) as add:
+                ui.icon("add", size="20px")
+            add.on("click", section.add, [])
+    if is_open and section.items:
+        with div("il-items"):
+            for item in section.items:
+                with _rail_link("il-item", item.title, item.href, here):
+                    span("il-cut", item.title)
+                    if item.detail:
+                        span("il-item-detail", item.detail)
+
+
+def _rail_link(classes: str, title: str, href: str, here: str) -> Element:
+    """A link of the navigation, which says where it leads to the page that is shown."""
+    link = tag("a", classes, href=href, title=title)
+    if href == here:
+        link.props["aria-current"] = "page"
+    return link
 
 
 def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, str]) -> list[Item]:
@@ -195,138 +237,7 @@ def _items(entries: list[Entry], part: str, base: str, versions: Mapping[str, st
     return items
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectWork:
-    """The jobs of one kind of a project, and what there is of what they make: names by id."""
-
-    jobs: Sequence[QueuedJob]
-    made: Mapping[str, str]
-    #: All entries or versions, for whoever shows them.
-    entries: Sequence[Any]
-
-    @property
-    def making(self) -> set[str | None]:
-        """What is still being made, and grows from part to part."""
-        return {job.entry_id for job in self.jobs if job.alive}
-
-
-class ProjectJobs:
-    """Jobs of a project above the page of what they make, and news of what they made meanwhile.
-
-    `shown` gets what was read, and says whether the page stays.
-    """
-
-    def __init__(
-        self,
-        desk: Desk,
-        read: Callable[[], ProjectWork],
-        on_work: Callable[[ProjectWork], bool],
-        known_ids: Collection[str],
-        base: str,
-        news: str,
-    ) -> None:
-        self._read, self._on_work, self._base, self._news_text = read, on_work, base, news
-        self._known_ids = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
-        with div("il-profile-jobs"):
-            self._panel = JobPanel(desk, self.refresh)
-        self._news = div("il-news")
-        follow(desk, lambda before, now: self.refresh())
-
-    async def refresh(self) -> None:
-        """Show how it is now."""
-        work = await asyncio.to_thread(self._read)
-        if self._news.is_deleted:
-            return
-        self._panel.show(sorted(work.jobs, key=lambda job: (job.status != "running", job.queued_at)))
-        if not self._on_work(work):
-            return
-        for entry_id, name in work.made.items():
-            if entry_id not in self._known_ids and entry_id not in work.making:
-                self._known_ids.add(entry_id)
-                with self._news:
-                    link = tag("a", "", self._news_text.format(name), href=f"{self._base}/{entry_id}")
-                    link.classes("il-banner").props(f'data-testid="news-{entry_id}"')
-
-
-def version_jobs(
-    desk: Desk,
-    project_id: str,
-    base: str,
-    versions_before: Sequence[Version],
-    on_versions: Callable[[Sequence[Version]], None],
-) -> ProjectJobs:
-    """The jobs that make versions of a project; `shown` is given the versions whenever they may have changed."""
-    workspace = desk.workspace
-
-    def read() -> ProjectWork:
-        jobs_there = workspace.store.jobs.of_project(project_id)
-        # Without its entry, a job that has ended is one whose version was removed.
-        jobs = [job for job in jobs_there if job.kind == "optimization" and (job.alive or job.entry_id is None)]
-        versions = workspace.versions.of_project(project_id)
-        return ProjectWork(jobs, {version.id: version.name for version in versions}, versions)
-
-    def show(work: ProjectWork) -> bool:
-        on_versions(work.entries)
-        return True
-
-    news = "The version “{}” is made and measured. Open it."
-    return ProjectJobs(desk, read, show, [version.id for version in versions_before], base, news)
-
-
-def profile_jobs(desk: Desk, opened: Opened, section: str, entry: Entry | None = None) -> ProjectJobs:
-    """The jobs that make profiles of a project; `entry` is the profile that the page shows, if it is one."""
-    workspace, project_id = desk.workspace, opened.project.id
-    part = section.rpartition("/")[2]
-    was_made = False
-
-    def read() -> ProjectWork:
-        jobs = [job for job in workspace.store.jobs.of_project(project_id) if job.kind == "profile"]
-        profiles = workspace.profiles(project_id)
-        # Those whose entry lacks something are told of where it is missed.
-        job_ids = {job.id for job in jobs}
-        for job in workspace.store.jobs.of_entries([profile.id for profile in profiles]).values():
-            own = entry is not None and job.entry_id == entry.id
-            if job.id not in job_ids and (job.status == "failed" or (own and job.status != "done")):
-                jobs.append(job)
-        briefs = {profile.id: profile.brief for profile in profiles}
-        concerned = [job for job in jobs if job.alive or _concerns(job, briefs.get(job.entry_id or "", {}), part)]
-        names = {
-            profile.id: profile.brief[part]["name"] for profile in profiles if _is_measured(profile.brief, part)
-        }
-        return ProjectWork(concerned, names, profiles)
-
-    def show(work: ProjectWork) -> bool:
-        nonlocal was_made
-        if entry is None:
-            return True
-        before, was_made = was_made, entry.id in work.making
-        if entry.id not in {entry.id for entry in work.entries}:
-            # Removed, here or in another tab; or begun again, and then there is nothing to undo.
-            ui.navigate.to(section if was_made else f"{section}?removed={entry.id}")
-            return False
-        if before and not was_made:
-            shell.reload()
-            return False
-        return True
-
-    profile_ids = [profile.id for profile in opened.profiles]
-    return ProjectJobs(desk, read, show, profile_ids, section, "The profile “{}” is measured. Open it.")
-
-
-def _concerns(job: QueuedJob, brief: Mapping[str, Any], part: str) -> bool:
-    """Whether what became of a job belongs to this part: it was asked for, and is not there or not whole."""
-    try:
-        request = requests.request_of(job)
-    except InferlabError:
-        return True
-    if isinstance(request, ProfileRequest) and not getattr(request.wanted, part):
-        return False
-    # What keeps a whole part from being made is a problem of the profile; others are of its times.
-    of_a_part = job.status == "failed" and job.failure in (brief.get("problems") or ())
-    return not _is_measured(brief, part) or not (of_a_part or (job.status == "failed" and part == "loss"))
-
-
-def _is_measured(brief: Mapping[str, Any], part: str) -> bool:
+def is_measured(brief: Mapping[str, Any], part: str) -> bool:
     """Whether a part of a profile was measured."""
     measured = brief.get(part) or {}
     return bool(measured) and measured.get("method") != "approximated"

@@ -1,22 +1,29 @@
-"""The frame around every page: a bar on top, a project's sections on the left; and what pages are made of."""
+"""The bar on top of every page, and what pages are made of."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from nicegui import html, ui
 from nicegui.element import Element
 
 from inferlab.units import plural
+from inferlab.views.history import age
 from inferlab.web import faults
+
+if TYPE_CHECKING:
+    from inferlab.views.tables import Table
+    from inferlab.workspace.cards import CellTable
 
 API_DESCRIPTION = "/api/v1/openapi.json"
 _PAGE_TIMEOUT_S = 30.0
+_JUST_NOW = timedelta(minutes=1)
 
 
 def tag(kind: str, classes: str = "", text: str | None = None, name: str = "", **props: str) -> Element:
@@ -53,72 +60,20 @@ class Part:
                 draw()
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An entry of a section: where it leads, and how old it is."""
-
-    title: str
-    href: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a project; `add` makes a new item, and a section without items may still have none to show."""
-
-    title: str
-    icon: str
-    href: str
-    items: tuple[Item, ...] = ()
-    add: Callable[[], object] | None = None
-
-    def holds(self, address: str) -> bool:
-        """Whether the page of an address belongs to it."""
-        own = address == self.href or address.startswith(f"{self.href}/")
-        return own or any(item.href == address for item in self.items)
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What a page may fill besides its content, each with `with`."""
-
-    queue: Element
-    content: Element
-    #: The sections of a project; see `fill_rail`.
-    rail: Element | None = None
-
-
 def page(path: str) -> ui.page:
     """Defines the page at an address; on a busy machine it comes late rather than not at all."""
     return ui.page(path, response_timeout=_PAGE_TIMEOUT_S)
 
 
 @contextmanager
-def frame(title: str, crumbs: Sequence[tuple[str, str]] = ()) -> Iterator[Frame]:
-    """A page under the bar; crumbs are titles and addresses, from the outermost, without the page itself."""
-    queue = _bar(title, (*crumbs, (title, "")))
-    with div("il-body"), tag("main", "il-main") as content:
-        yield Frame(queue, content)
+def frame(title: str, crumbs: Sequence[tuple[str, str]] = ()) -> Iterator[Element]:
+    """A page under the bar, which has a place for the queue; crumbs are titles and addresses of what is above."""
+    queue = bar(title, (*crumbs, (title, "")))
+    with div("il-body"), tag("main", "il-main"):
+        yield queue
 
 
-@contextmanager
-def project_frame(
-    project_name: str, project_id: str, sections: Sequence[Section], here: str, title: str = ""
-) -> Iterator[Frame]:
-    """A page of a project: `here` is its address, which opens the section that it belongs to."""
-    opened = next((section.title for section in sections if section.holds(here)), project_name)
-    page_title = title or opened
-    crumbs = ((project_name, f"/projects/{project_id}"), (page_title, ""))
-    queue = _bar(f"{page_title} – {project_name}", crumbs)
-    with div("il-body"):
-        with tag("nav", "il-rail").props('aria-label="Sections of the project"'):
-            rail = div("il-rail-inner")
-        fill_rail(rail, project_name, sections, here)
-        with tag("main", "il-main") as content:
-            yield Frame(queue, content, rail)
-
-
-def _bar(title: str, crumbs: Sequence[tuple[str, str]]) -> Element:
+def bar(title: str, crumbs: Sequence[tuple[str, str]]) -> Element:
     """The bar on top of a page; returns where it says what is in the queue."""
     ui.page_title(f"{title} – inferlab")
     ui.on_exception(_show_error)
@@ -149,44 +104,10 @@ def _show_error(error: Exception) -> None:
     ui.notify(faults.sentence(error), type="negative", multi_line=True, close_button="Close", timeout=10_000)
 
 
-def fill_rail(rail: Element, project_name: str, sections: Sequence[Section], here: str) -> None:
-    """Show the sections of a project, that of the address `here` open; what was shown before goes."""
-    opened = next((section for section in sections if section.holds(here)), None)
-    with refilled(rail):
-        with tag("a", "il-rail-project", href="/", title="All projects"):
-            ui.icon("chevron_left")
-            span("il-cut", project_name)
-        for section in sections:
-            with div("il-section-open" if section is opened else ""):
-                _section(section, section is opened, here)
-
-
-def _section(section: Section, is_open: bool, here: str) -> None:
-    with div("il-section-row"):
-        with _rail_link("il-section-link", section.title, section.href, here):
-            ui.icon(section.icon)
-            span("il-cut", section.title)
-        if section.add is not None and is_open:
-            with tag(
-                "button", "il-add", name="add-profile", type="button", title=f"Add to {section.title}"
-            ) as add:
-                ui.icon("add", size="20px")
-            add.on("click", section.add, [])
-    if is_open and section.items:
-        with div("il-items"):
-            for item in section.items:
-                with _rail_link("il-item", item.title, item.href, here):
-                    span("il-cut", item.title)
-                    if item.detail:
-                        span("il-item-detail", item.detail)
-
-
-def _rail_link(classes: str, title: str, href: str, here: str) -> Element:
-    """A link of the navigation, which says where it leads to the page that is shown."""
-    link = tag("a", classes, href=href, title=title)
-    if href == here:
-        link.props["aria-current"] = "page"
-    return link
+def aged(then: datetime) -> str:
+    """How long ago it was, as it stays true until a page says it again."""
+    now = datetime.now(UTC)
+    return "just now" if now - then < _JUST_NOW else age(then, now)
 
 
 def titled(title: str, detail: str = "") -> Element:
@@ -317,16 +238,11 @@ def _fill(cell: Cell) -> None:
         div("il-muted il-small", detail)
 
 
-def text_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: Collection[int],
-    classes: Mapping[int, str] | None = None,
-    name: str = "",
-) -> None:
-    """A table of texts, those in the columns `left` words and all others numbers; some rows have classes."""
-    filled = (Row(row, (classes or {}).get(number, "")) for number, row in enumerate(rows))
-    table(heads, filled, [head for index, head in enumerate(heads) if index not in left], name=name)
+def text_table(shown: Table | CellTable, strong: str = "il-strong", name: str = "") -> None:
+    """A table as it is shown everywhere; rows that stand out have the class `strong`."""
+    heads, *texts = shown.texts
+    rows = (Row(row, strong if number in shown.strong else "") for number, row in enumerate(texts))
+    table(heads, rows, [head for index, head in enumerate(heads) if index not in shown.left], name=name)
 
 
 def facts(pairs: Iterable[tuple[str, str]], name: str = "") -> None:

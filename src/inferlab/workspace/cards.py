@@ -1,19 +1,19 @@
-"""The card of an entry: arms, what was measured of each of their cells, and how the arms compare.
+"""The card of an entry: what was measured of each of its cells, single calls or tokens, and how they compare.
 
-The benchmarks page and the HTTP API show this record alike; it is built here alone.
+The benchmarks page and the HTTP API show these records alike; they are built here alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, NotThere
 from inferlab.machine import vector_width
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
-from inferlab.measure.stats import AT_FULL_LOAD, summarize
+from inferlab.measure.stats import AT_FULL_LOAD, engine_version, summarize
 from inferlab.measure.unpaired import compare_saved, saved_result
 from inferlab.options.plan import COLUMNS
 from inferlab.records import (
@@ -28,15 +28,26 @@ from inferlab.records import (
     OutputCheck,
     Status,
 )
+from inferlab.records.generation import (
+    Agreement,
+    CacheSize,
+    GenerationCell,
+    GenerationOutcome,
+    GenerationSummary,
+    GenerationSweep,
+    GenerativeModel,
+)
 from inferlab.store.entries import Document, Stored
 from inferlab.store.formats import record_of
 from inferlab.store.store import Store
-from inferlab.views import comparison, results
-from inferlab.views.tables import Block
+from inferlab.views import comparison, generation, results
+from inferlab.views.charts.points import GenerationPoint, points_of, renamed
+from inferlab.views.tables import Block, Note, Pair, Table
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import reference_to
 from inferlab.workspace.versions import ORIGINAL
 
+R = TypeVar("R")
 #: A core count and a batch size, by which a card's cells are chosen.
 Place = tuple[int, int]
 _MARGIN = 0.01
@@ -378,3 +389,135 @@ def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: i
 
 def _place(cell: Cell) -> Place:
     return cell.num_cores, cell.batch_size
+
+
+# What tells cells of a generation apart: a column only where it varies.
+_VARIED = ("num_cores", "batch_size", "rate", "prompt_tokens", "new_tokens", "depth")
+_OF_ONE_CELL = (
+    *("Prefill", "Inter-token latency", "End to end", "CPU time per output token", "Load", "First generation"),
+    *("Memory", "KV cache per token", "Agreement"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCardCell:
+    """What was fixed of a cell, what was measured of it, and what to know of that; without its tokens."""
+
+    cell: GenerationCell
+    status: Status
+    failure: Failure | None
+    numbers: GenerationSummary | None = None
+    agreement: Agreement | None = None
+    cache: CacheSize | None = None
+    #: Resident after decoding, the most of all processes.
+    memory_bytes: int | None = None
+    findings: tuple[Finding, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    measured_processes: int = 0
+
+    @property
+    def wrong(self) -> bool:
+        """The tokens are not what they should be: the numbers are meaningless."""
+        return self.agreement is not None and self.agreement.status == "mismatch"
+
+    @property
+    def cell_id(self) -> str:
+        """The identity of the cell."""
+        return self.cell.id
+
+
+@dataclass(frozen=True, slots=True)
+class CellTable:
+    """A table of cells without their tokens: what varies between them, and what was measured."""
+
+    #: The headings, then every row.
+    texts: list[list[str]]
+    #: The columns that hold words.
+    left: Collection[int]
+    #: The rows whose tokens are wrong.
+    strong: Collection[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCard:
+    """A generation, opened: every cell, and what charts draw of it."""
+
+    id: str
+    model: GenerativeModel
+    cells: tuple[GenerationCardCell, ...]
+    table: CellTable
+    points: tuple[GenerationPoint, ...] = ()
+    #: What more is known of a single cell, by name.
+    facts: tuple[tuple[str, str], ...] = ()
+    #: Findings and failures in sentences, each once.
+    notes: tuple[Note, ...] = ()
+    #: The cell that is drawn token after token, where there is only one.
+    alone: GenerationOutcome | None = None
+
+
+def opened(store: Store, entry_id: str, kind: type[R]) -> R:
+    """The record of an entry of this kind."""
+    entry = store.get(entry_id)
+    record = record_of(entry) if isinstance(entry, Document) else None
+    if not isinstance(record, kind):
+        raise NotThere(f"{entry_id} is a {store.entry(entry_id).kind}.")
+    return record
+
+
+def card_cells(sweep: GenerationSweep) -> tuple[GenerationCardCell, ...]:
+    """The cells of a generation as a card shows them."""
+    return tuple(map(_generation_cell, generation.rows(sweep)))
+
+
+def open_generation(store: Store, entry_id: str) -> GenerationCard:
+    """All that a card shows of a generation."""
+    sweep = opened(store, entry_id, GenerationSweep)
+    shown = generation.rows(sweep)
+    return GenerationCard(
+        sweep.id,
+        sweep.model,
+        card_cells(sweep),
+        _cell_table(shown),
+        tuple(renamed(points_of(sweep), title)),
+        _facts_alone(sweep) if len(shown) == 1 else (),
+        tuple(generation.notes(shown)),
+        sweep.outcomes[0] if len(sweep.outcomes) == 1 else None,
+    )
+
+
+def _cell_table(shown: Sequence[generation.Row]) -> CellTable:
+    fields = [
+        field
+        for field in generation.FIELDS
+        if field.key not in _VARIED or len({field.get(row) for row in shown}) > 1
+    ]
+    # What one looks for first, so that a narrow page shows it without scrolling.
+    late = ("prefill_tokens_per_s", "end_to_end_ms", "kv_bytes_per_token", "decoded_memory_bytes", "status")
+    fields.sort(key=lambda field: field.key in late)
+    states = {row.outcome.status for row in shown}
+    fields = [field for field in fields if field.key != "status" or states != {"done"}]
+    table = Table([replace(field, form=title) if field.key == "engine" else field for field in fields], shown)
+    wrong = [place for place, row in enumerate(shown) if row.agreement and row.agreement.status == "mismatch"]
+    return CellTable(table.texts, table.left, wrong)
+
+
+def _facts_alone(sweep: GenerationSweep) -> tuple[tuple[str, str], ...]:
+    """What is told of a single cell beside its headline numbers."""
+    known = [block for block in generation.blocks(sweep) if isinstance(block, Pair)]
+    return tuple((pair.name, pair.value) for pair in known if pair.name in _OF_ONE_CELL)
+
+
+def _generation_cell(row: generation.Row) -> GenerationCardCell:
+    runs = row.outcome.runs
+    return GenerationCardCell(
+        row.cell,
+        row.outcome.status,
+        row.outcome.failure,
+        row.summary,
+        row.agreement,
+        runs[0].cache if runs else None,
+        generation.most(row, "decoded_memory_bytes"),
+        row.findings,
+        {row.cell.engine: engine_version(runs[0]) or ""} if runs else {},
+        len(runs),
+    )

@@ -8,10 +8,10 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from inferlab.errors import BadInput, NotThere
 from inferlab.measure.cells import jobs
@@ -86,30 +86,19 @@ def measured_on(entry: Entry) -> str:
     """The engines, core counts and batch sizes of an entry."""
     if entry.kind in WITHOUT_CELLS:
         return NOUNS[entry.kind]
-    cells = [cell.cell for cell in entry.cells]
+    brief, cells = entry.brief, [cell.cell for cell in entry.cells]
     if entry.kind == GENERATION:
-        return _generated_on(entry.brief)
-    labels = entry.brief.get("labels")
-    # The card of a comparison shows B, which is compared with A.
-    names = [title(labels[1]), title(labels[0])] if labels else [title(cell.engine) for cell in cells]
-    words = [" vs ".join(dict.fromkeys(names)) or entry.kind]
-    if cells:
-        cores = _listed(cell.num_cores for cell in cells)
-        words += [
-            f"{cores} {'core' if cores == '1' else 'cores'}",
-            f"batch {_listed(cell.batch_size for cell in cells)}",
-        ]
+        engines, cores, batches = (brief.get(name, ()) for name in ("engine", "num_cores", "batch_size"))
+    else:
+        # The card of a comparison shows B, which is compared with A.
+        engines = (brief.get("labels") or [])[::-1] or [cell.engine for cell in cells]
+        cores, batches = [cell.num_cores for cell in cells], [cell.batch_size for cell in cells]
+    nothing = NOUNS[GENERATION] if entry.kind == GENERATION else entry.kind
+    words = [" vs ".join(dict.fromkeys(map(title, engines))) or nothing]
+    words += [f"{_listed(cores)} {'core' if set(cores) == {1} else 'cores'}"] if cores else []
+    words += [f"batch {_listed(batches)}"] if batches else []
+    words += ["generation"] if entry.kind == GENERATION else []
     return ", ".join(words)
-
-
-def _generated_on(brief: Mapping[str, Any]) -> str:
-    """The engines, core counts and batch sizes of a generation."""
-    words = [" vs ".join(map(title, brief.get("engine", ()))) or "Generation"]
-    if cores := brief.get("num_cores"):
-        words.append(f"{_listed(cores)} {'core' if cores == [1] else 'cores'}")
-    if batches := brief.get("batch_size"):
-        words.append(f"batch {_listed(batches)}")
-    return ", ".join([*words, "generation"])
 
 
 def _listed(values: Iterable[int]) -> str:

@@ -60,6 +60,8 @@ _LOSS_S = 30.0
 _CHECKING_S = 2.0
 _MAKING_S = 8.0
 _LONGEST_LOG = 2000
+# Events whose fraction is that of the part, rather than of a download or the like on the way to it.
+_OF_PARTS = ("warming", "measuring", "checking", "loss", "searching")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +120,9 @@ def _worked(
             return _of_cells(lab.resume(before, listen, live=True).outcomes)
         return _of_cells(lab.benchmark(request.plan, listen, live=True, against=request.against).outcomes)
     if isinstance(request, ComparisonRequest):
-        series = lab.compare_all(
-            request.a,
-            request.b,
-            request.time_s,
-            request.margin,
-            listen,
-            request.labels,
-            entry_id=before or "",
-            fresh=request.fresh,
-        )
-        if series.interrupted:
-            return Ended("cancelled")
-        return Ended("failed", series.failures[0].message) if series.failures else Ended("done")
+        arms, timing = (request.a, request.b), (request.time_s, request.margin)
+        sweep = lab.compare_all(*arms, *timing, listen, request.labels, entry_id=before or "", fresh=request.fresh)
+        return _ended(sweep.interrupted, [failure.message for failure in sweep.failures])
     if isinstance(request, GenerationRequest):
         swept = lab.resume_generation(before, listen) if before else lab.generate(request.plan, listen)
         return _of_cells(swept.outcomes)
@@ -145,11 +137,15 @@ def _worked(
 
 
 def _of_cells(outcomes: Sequence[Outcome] | Sequence[GenerationOutcome]) -> Ended:
-    states = [outcome.status for outcome in outcomes]
-    if "cancelled" in states or "pending" in states:
+    interrupted = any(outcome.status in ("cancelled", "pending") for outcome in outcomes)
+    return _ended(interrupted, [outcome.failure.message for outcome in outcomes if outcome.failure])
+
+
+def _ended(interrupted: bool, problems: Sequence[str] = ()) -> Ended:
+    """What became of a job whose result has these problems."""
+    if interrupted:
         return Ended("cancelled")
-    failures = [outcome.failure.message for outcome in outcomes if outcome.failure]
-    return Ended("failed", failures[0]) if failures else Ended("done")
+    return Ended("failed", problems[0]) if problems else Ended("done")
 
 
 def _of_generations(lab: Lab, request: MadeOfGenerations, listener: Listener, entry_id: str) -> Ended:
@@ -164,15 +160,13 @@ def _of_generations(lab: Lab, request: MadeOfGenerations, listener: Listener, en
         result = lab.generation_capacity(request.plan, request.attainment, listener, entry_id)
     else:
         result = lab.recommend_generation(request.plan, request.time_s, listener, entry_id)
-    return Ended("cancelled" if result.interrupted else "done")
+    return _ended(result.interrupted)
 
 
 def _of_profile(lab: Lab, request: ProfileRequest, listener: Listener) -> Ended:
     profile = lab.profile(request.plan, request.wanted, listener)
-    if profile.interrupted:
-        return Ended("cancelled")
-    problems = [*profile.problems, *(profile.performance.problems if profile.performance else ())]
-    return Ended("failed", problems[0]) if problems else Ended("done")
+    of_times = profile.performance.problems if profile.performance else ()
+    return _ended(profile.interrupted, [*profile.problems, *of_times])
 
 
 def _of_version(lab: Lab, request: OptimizationRequest, listener: Listener, store: Store) -> Ended:
@@ -185,9 +179,7 @@ def _of_version(lab: Lab, request: OptimizationRequest, listener: Listener, stor
         # Cut off before it was made; or its project was removed meanwhile.
         if str(file) not in map(path_of, store.history(_NEWEST, kinds=(VERSION,))):
             discard(str(file))
-    if version.interrupted:
-        return Ended("cancelled")
-    return Ended("failed", version.problems[0]) if version.problems else Ended("done")
+    return _ended(version.interrupted, version.problems)
 
 
 def _refuse_changed(job: QueuedJob, request: JobRequest, store: Store, listener: Listener) -> None:
@@ -265,9 +257,7 @@ def _generation_parts(plan: GenerationPlan) -> list[Part]:
     ]
 
 
-def _parts_of_generations(
-    request: MadeOfGenerations,
-) -> list[Part]:
+def _parts_of_generations(request: MadeOfGenerations) -> list[Part]:
     reading = Part((), "Reading the model", 1.0)
     if isinstance(request, GenerationComparisonRequest):
         return [reading, Part(("comparing",), "Comparing interleaved", max(request.time_s, _PAIR_S))]
@@ -309,7 +299,6 @@ class Tracker:
         self._part_began = self._began
         #: As it was told, of the part that is on its way.
         self._fraction: float | None = None
-        self._detail = ""
         self._lines: list[str] = []
 
     def __call__(self, event: Event) -> None:
@@ -322,22 +311,17 @@ class Tracker:
                 self._index, self._part_began, self._fraction = index, self._clock(), None
                 break
         if event.fraction is not None:
-            self._fraction = event.fraction if self._tells(event.code) else self._fraction
+            if event.code in _OF_PARTS:
+                self._fraction = event.fraction
             return
         line = _line(event)
         if line and (not self._lines or self._lines[-1] != line):
             self._lines = [*self._lines[-_LONGEST_LOG:], line]
-            self._detail = line.strip().splitlines()[0]
 
     @property
     def log(self) -> str:
         """All lines that a terminal would have shown."""
         return "\n".join(self._lines)
-
-    @property
-    def detail(self) -> str:
-        """The last of them."""
-        return self._detail
 
     def progress(self) -> Progress:
         """What is being done, which share of it is done, and about how long the rest takes."""
@@ -351,10 +335,6 @@ class Tracker:
         elapsed_s = now - self._began
         left_s = elapsed_s * (1 - fraction) / fraction if elapsed_s > _GUESS_AFTER_S and fraction > 0.02 else None
         return Progress(part.name, fraction, left_s)
-
-    def _tells(self, code: str) -> bool:
-        """Whether a fraction is of the part, rather than of a download or the like on the way to it."""
-        return code in ("warming", "measuring", "checking", "loss", "searching")
 
 
 def _line(event: Event) -> str:

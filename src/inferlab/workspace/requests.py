@@ -17,11 +17,15 @@ from inferlab.model.shapes import fixed_batch, parse_shapes, resolve
 from inferlab.options.generation import GENERATION, ONLY_GENERATION
 from inferlab.options.plan import COMPARISON
 from inferlab.records import Model, Plan
-from inferlab.records.comparison import ComparedMetric
-from inferlab.records.generation import GenerationPlan, GenerativeModel
+from inferlab.records.capacity import GenerationCapacity
+from inferlab.records.comparison import ComparedMetric, GenerationComparison
+from inferlab.records.generation import GenerationPlan, GenerationSweep, GenerativeModel
 from inferlab.records.optimization import VersionOptions
 from inferlab.records.profile import NAME, ProfileOptions
+from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import JobKind, QueuedJob
+from inferlab.store.formats import Record
+from inferlab.views import command
 from inferlab.workspace.engines import title
 from inferlab.workspace.sources import MODEL_ENDINGS
 
@@ -192,6 +196,43 @@ def from_content(kind: JobKind, content: Mapping[str, Any]) -> JobRequest:
         return restored(_KINDS[kind], dict(content))
     except (ValueError, KeyError) as error:
         raise InferlabError(f"The request of this job cannot be read: {error}. Start it again.") from error
+
+
+def command_of(request: JobRequest) -> str:
+    """The command line that does the same."""
+    if isinstance(request, BenchmarkRequest):
+        return command.benchmark(request.plan)
+    if isinstance(request, ComparisonRequest):
+        pairs = split(request.a, request.b)
+        return "\n".join(command.comparison(a, b, request.time_s, request.margin, request.fresh) for a, b in pairs)
+    if isinstance(request, GenerationRequest):
+        return command.generation(request.plan)
+    if isinstance(request, GenerationComparisonRequest):
+        return command.generation_comparison(
+            request.a, request.b, request.metric, request.time_s, request.margin, request.fresh
+        )
+    if isinstance(request, GenerationCapacityRequest):
+        return command.generation_capacity(request.plan, request.attainment)
+    if isinstance(request, GenerationRecommendationRequest):
+        return command.generation_recommendation(request.plan, request.time_s)
+    if isinstance(request, OptimizationRequest):
+        return command.optimization(request.plan, request.asked)
+    assert isinstance(request, ProfileRequest)
+    return command.profile(request.plan, request.wanted)
+
+
+def of_result(record: Record) -> JobRequest | None:
+    """What a result of a model that generates was asked for with; None where it does not say."""
+    if isinstance(record, GenerationSweep):
+        return GenerationRequest(record.plan)
+    if isinstance(record, GenerationComparison) and record.plans is not None:
+        a, b = record.plans
+        return GenerationComparisonRequest(a, b, record.metric, record.time_s, record.margin, record.fresh)
+    if isinstance(record, GenerationCapacity) and record.plan is not None:
+        return GenerationCapacityRequest(record.plan, record.wanted_attainment)
+    if isinstance(record, GenerationRecommendation) and record.plan is not None:
+        return GenerationRecommendationRequest(record.plan, record.time_s)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
@@ -31,15 +31,11 @@ from inferlab.records.optimization import (
 )
 from inferlab.records.profile import Gain, LossProfile, Profile, PruningEstimate
 from inferlab.settings import versions_folder
-from inferlab.store.entries import Entry, QueuedJob
+from inferlab.store.entries import Entry
 from inferlab.store.rows import new_id
 from inferlab.store.store import Store
 from inferlab.transform.patterns import parse_groups
 from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, request_field
-
-if TYPE_CHECKING:
-    from inferlab.workspace.workspace import Workspace
-
 
 #: The kind of entry that a version is.
 VERSION = "version"
@@ -108,10 +104,6 @@ class Versions:
         entries = self.store.history(1000, project_id=project_id, kinds=(VERSION,))
         return [entry for entry in entries if entry.brief.get("optimized")]
 
-    def names(self, project_id: str) -> dict[str, str]:
-        """The names of a project's versions by the digests of their models."""
-        return {entry.brief["optimized"]["digest"]: entry.brief["name"] for entry in self.entries(project_id)}
-
     def get(self, version_id: str) -> Version:
         """The version with this id."""
         return self._version(self._entry(version_id))
@@ -173,6 +165,11 @@ class Versions:
         except (OSError, InferlabError):
             return "changed" if file.exists() else "gone"
         return "there" if digest_now == digest else "changed"
+
+
+def version_names(entries: Iterable[Entry], by: Literal["digest", "path"] = "digest") -> dict[str, str]:
+    """The names of versions by the digests of their models, or by their paths."""
+    return {entry.brief["optimized"][by]: entry.brief["name"] for entry in entries}
 
 
 def path_of(entry: Entry) -> str:
@@ -350,51 +347,7 @@ class Basis:
         return int8_speedup(self.profile.performance)
 
 
-def add_version(workspace: Workspace, project_id: str, request: VersionRequest) -> QueuedJob:
-    """Queue an optimised version of a project's model."""
-    workspace.refuse_generating(project_id)
-    project = workspace.store.projects.get(project_id)
-    model = project.model
-    if request.plan.input_shapes is None:
-        request = replace(request, plan=replace(request.plan, input_shapes=project.input_shapes))
-    for engine in request.engines:
-        workspace.engines.refuse(engine, model)
-    if request.data and request.data != "demo:digits":
-        request = replace(request, data=workspace.sources.file(request.data))
-    levels: dict[str, float] = {}
-    try:
-        basis = read_basis(workspace, project_id, request.performance, request.loss)
-        levels = levels_of(request, basis) if request.prunes else {}
-        request = replace(request, performance=basis.performance_id, loss=basis.loss_id)
-    except InferlabError:
-        # Nothing can be predicted of this model, which is not needed to change its precision.
-        if request.prunes or request.performance or request.loss:
-            raise
-    return workspace.queue(project_id, version_request(request, model, levels))
-
-
-def read_basis(
-    workspace: Workspace, project_id: str, performance_id: str | None = None, loss_id: str | None = None
-) -> Basis:
-    """The profiles of a project's model that a version is predicted by; without ids the newest."""
-    digest = workspace.store.projects.get(project_id).model.digest
-    # Profiles of versions stand beside them.
-    known = [profile for profile in workspace.profiles(project_id) if profile.model_digest == digest]
-    for profile_id in filter(None, (performance_id, loss_id)):
-        if profile_id not in {profile.id for profile in known}:
-            raise NotThere(f"{profile_id} is not a profile of this project's model.")
-    first = performance_id or next((profile.id for profile in known if profile.brief.get("performance")), None)
-    second = loss_id or _newest_losses(known)
-    losses = workspace.profile_as_kept(second) if second else workspace.theory(project_id)
-    if losses.loss is not None and losses.loss.left_out:
-        losses = replace(losses, loss=_with_all_layers(losses.loss, workspace.theory(project_id).loss))
-    if first != second:
-        timed = workspace.profile_as_kept(first).performance if first else None
-        losses = replace(losses, performance=timed)
-    return Basis(losses, first, second)
-
-
-def _with_all_layers(loss: LossProfile, theory: LossProfile | None) -> LossProfile:
+def with_all_layers(loss: LossProfile, theory: LossProfile | None) -> LossProfile:
     """The losses with the layers that were not measured too, which have none."""
     known = {layer.weight for layer in loss.layers}
     missing = [layer for layer in theory.layers if layer.weight not in known] if theory else []
@@ -402,7 +355,7 @@ def _with_all_layers(loss: LossProfile, theory: LossProfile | None) -> LossProfi
     return replace(loss, layers=tuple(sorted((*loss.layers, *bare), key=lambda layer: layer.index)))
 
 
-def _newest_losses(profiles: list[Entry]) -> str | None:
+def newest_losses(profiles: list[Entry]) -> str | None:
     """The newest profile whose losses were measured, else the first one, with those estimated from the weights."""
     methods = {profile.id: (profile.brief.get("loss") or {}).get("method") for profile in profiles}
     tried = [profile_id for profile_id, method in methods.items() if method not in (None, "approximated")]

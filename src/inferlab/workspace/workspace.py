@@ -6,33 +6,27 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
-from inferlab.errors import BadInput, Conflict, InferlabError
-from inferlab.lab import Lab
-from inferlab.lab.comparison import split
+from inferlab.errors import BadInput, Conflict, InferlabError, NotThere
+from inferlab.lab import Lab, read_model
+from inferlab.model.generative import names_genai_folder, read_generative
+from inferlab.model.reading import locate
 from inferlab.profiling.diff import LayerDiff, diff
 from inferlab.profiling.gains import with_estimate
-from inferlab.records import Listener, Model, Plan, ignore
-from inferlab.records.capacity import GenerationCapacity
-from inferlab.records.comparison import GenerationComparison
-from inferlab.records.generation import GenerationSweep, GenerativeModel
+from inferlab.records import Kind, Listener, Model, Plan, ignore
+from inferlab.records.generation import GenerativeModel
 from inferlab.records.profile import BUDGET, Profile, ProfileOptions
-from inferlab.records.recommendation import GenerationRecommendation
 from inferlab.store.entries import BENCHMARK, Entry, Project, QueuedJob, Stored
-from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS, Record, record_of
+from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS, record_of
 from inferlab.store.store import Store
-from inferlab.views import command
 from inferlab.workspace import requests
 from inferlab.workspace.engines import Engines, can_install, licence_of, title
 from inferlab.workspace.entries import Trash
-from inferlab.workspace.generations import read_any
 from inferlab.workspace.requests import (
     BenchmarkRequest,
-    ComparisonRequest,
-    GenerationCapacityRequest,
     GenerationComparisonRequest,
     GenerationRecommendationRequest,
-    GenerationRequest,
     InstallRequest,
     JobRequest,
     OptimizationRequest,
@@ -47,7 +41,19 @@ from inferlab.workspace.requests import (
     token_request,
 )
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.versions import ORIGINAL, Versions, discard, path_of, renewed
+from inferlab.workspace.versions import (
+    ORIGINAL,
+    Basis,
+    VersionRequest,
+    Versions,
+    discard,
+    levels_of,
+    newest_losses,
+    path_of,
+    renewed,
+    version_request,
+    with_all_layers,
+)
 
 #: The kinds of entries that the benchmarks page shows.
 CARDS = (BENCHMARK, "comparison", "capacity", "recommendation", GENERATION, *MADE_OF_GENERATIONS)
@@ -214,13 +220,35 @@ class Workspace:
     def checked_profile(self, model: Model, request: ProfileRequest) -> ProfileRequest:
         """The job that is asked for; refuses what cannot be profiled, before there is a project."""
         # Without times no engine is asked, but a file with one must not even be named.
-        engine, data = request.plan.engines[0], request.wanted.data_file
+        engine = request.plan.engines[0]
         self.engines.named(engine)
         if request.wanted.performance:
             self.engines.refuse(engine, model, profiling=True)
-        if data and data != "demo:digits":
-            request = replace(request, wanted=replace(request.wanted, data_file=self.sources.file(data)))
-        return profile_request(request, model)
+        wanted = replace(request.wanted, data_file=self._data_file(request.wanted.data_file))
+        return profile_request(replace(request, wanted=wanted), model)
+
+    def add_version(self, project_id: str, request: VersionRequest) -> QueuedJob:
+        """Queue an optimised version of a project's model."""
+        self.refuse_generating(project_id)
+        model = self.store.projects.get(project_id).model
+        for engine in request.engines:
+            self.engines.refuse(engine, model)
+        plan = self._with_shapes(project_id, request.plan)
+        request = replace(request, plan=plan, data=self._data_file(request.data))
+        levels: dict[str, float] = {}
+        try:
+            basis = self.read_basis(project_id, request.performance, request.loss)
+            levels = levels_of(request, basis) if request.prunes else {}
+            request = replace(request, performance=basis.performance_id, loss=basis.loss_id)
+        except InferlabError:
+            # Nothing can be predicted of this model, which is not needed to change its precision.
+            if request.prunes or request.performance or request.loss:
+                raise
+        return self.queue(project_id, version_request(request, model, levels))
+
+    def _data_file(self, source: str | None) -> str | None:
+        """Where a data file lies that a request names."""
+        return source if source in (None, "", "demo:digits") else self.sources.file(str(source))
 
     def add_installation(self, engine: str) -> QueuedJob:
         """Queue the installation of an engine, to whose licence the user agreed."""
@@ -256,7 +284,7 @@ class Workspace:
         entry = self.store.get(entry_id)
         if isinstance(entry, Stored):
             return BenchmarkRequest(entry.benchmark.plan, entry.against)
-        if entry.kind.startswith(GENERATION) and (request := _request_of(record_of(entry))) is not None:
+        if entry.kind.startswith(GENERATION) and (request := requests.of_result(record_of(entry))) is not None:
             return request
         raise BadInput(
             f"The request of {entry.id} is not stored, because it was made on the command line or imported. Start "
@@ -265,28 +293,7 @@ class Workspace:
 
     def command(self, entry_id: str) -> str:
         """The command line that measures the same."""
-        request = self.request_of(entry_id)
-        if isinstance(request, BenchmarkRequest):
-            return command.benchmark(request.plan)
-        if isinstance(request, ComparisonRequest):
-            pairs = split(request.a, request.b)
-            return "\n".join(
-                command.comparison(a, b, request.time_s, request.margin, request.fresh) for a, b in pairs
-            )
-        if isinstance(request, GenerationRequest):
-            return command.generation(request.plan)
-        if isinstance(request, GenerationComparisonRequest):
-            return command.generation_comparison(
-                request.a, request.b, request.metric, request.time_s, request.margin, request.fresh
-            )
-        if isinstance(request, GenerationCapacityRequest):
-            return command.generation_capacity(request.plan, request.attainment)
-        if isinstance(request, GenerationRecommendationRequest):
-            return command.generation_recommendation(request.plan, request.time_s)
-        if isinstance(request, OptimizationRequest):
-            return command.optimization(request.plan, request.asked)
-        assert isinstance(request, ProfileRequest)
-        return command.profile(request.plan, request.wanted)
+        return requests.command_of(self.request_of(entry_id))
 
     # What was measured.
 
@@ -326,6 +333,24 @@ class Workspace:
         # The one that the project began with, else the oldest.
         first = [entry for entry in own if _is_theory(entry)] or own
         return self.profile(first[-1].id) if first else _in_theory(Lab(), project)
+
+    def read_basis(self, project_id: str, performance_id: str | None = None, loss_id: str | None = None) -> Basis:
+        """The profiles of a project's model that a version is predicted by; without ids the newest."""
+        digest = self.store.projects.get(project_id).model.digest
+        # Profiles of versions stand beside them.
+        known = [profile for profile in self.profiles(project_id) if profile.model_digest == digest]
+        for profile_id in filter(None, (performance_id, loss_id)):
+            if profile_id not in {profile.id for profile in known}:
+                raise NotThere(f"{profile_id} is not a profile of this project's model.")
+        first = performance_id or next((profile.id for profile in known if profile.brief.get("performance")), None)
+        second = loss_id or newest_losses(known)
+        losses = self.profile_as_kept(second) if second else self.theory(project_id)
+        if losses.loss is not None and losses.loss.left_out:
+            losses = replace(losses, loss=with_all_layers(losses.loss, self.theory(project_id).loss))
+        if first != second:
+            timed = self.profile_as_kept(first).performance if first else None
+            losses = replace(losses, performance=timed)
+        return Basis(losses, first, second)
 
     def layer_diff(self, entry_id: str, other_id: str) -> LayerDiff:
         """How the layers of a profile compare with another's."""
@@ -400,20 +425,6 @@ class Workspace:
         return replace(request, against=stored.id, plan=same)
 
 
-def _request_of(record: Record) -> JobRequest | None:
-    """What a result of a model that generates was asked for with; None where it does not say."""
-    if isinstance(record, GenerationSweep):
-        return GenerationRequest(record.plan)
-    if isinstance(record, GenerationComparison) and record.plans is not None:
-        a, b = record.plans
-        return GenerationComparisonRequest(a, b, record.metric, record.time_s, record.margin, record.fresh)
-    if isinstance(record, GenerationCapacity) and record.plan is not None:
-        return GenerationCapacityRequest(record.plan, record.wanted_attainment)
-    if isinstance(record, GenerationRecommendation) and record.plan is not None:
-        return GenerationRecommendationRequest(record.plan, record.time_s)
-    return None
-
-
 def _described(text: str) -> str:
     stripped = text.strip()
     if len(stripped) > _LONGEST_DESCRIPTION:
@@ -439,3 +450,56 @@ def _in_theory(lab: Lab, project: Project) -> Profile:
 def _home(model: Model) -> str:
     """An engine that reads this kind of model."""
     return {"onnx": "onnxruntime", "openvino": "openvino"}.get(model.kind, "torch")
+
+
+def read_any(name: str, listener: Listener = ignore) -> tuple[Model, GenerativeModel | None]:
+    """What a model is, and where it generates tokens, what it is as such.
+
+    One that only generates, such as a GGUF file, has no inputs that could be given to it at once.
+    """
+    if names_genai_folder(name):
+        generative = read_generative(name, listener)
+        return as_model(generative), generative
+    try:
+        model = read_model(name, listener)
+    except BadInput as refusal:
+        try:
+            generative = read_generative(name, listener)
+        except BadInput as error:
+            raise error if _is_gguf(name) else refusal from None
+        return as_model(generative), generative
+    return model, _generates(model, name, listener)
+
+
+def _is_gguf(name: str) -> bool:
+    try:
+        return locate(name).kind == "gguf"
+    except BadInput:
+        return False
+
+
+def _generates(model: Model, name: str, listener: Listener) -> GenerativeModel | None:
+    """What a model is as one that generates; a graph without past values is not even looked at."""
+    past = any("past" in spec.name.lower() for spec in model.inputs)
+    if model.kind != "transformers" and not (model.kind == "onnx" and past):
+        return None
+    try:
+        generative = read_generative(name, listener)
+    except BadInput:
+        return None
+    return generative if generative.digest == model.digest else None
+
+
+def as_model(generative: GenerativeModel) -> Model:
+    """A model that only generates, as projects have models: without inputs and outputs."""
+    return Model(
+        kind=generative.kind if generative.kind in get_args(Kind) else "onnx",  # type: ignore[arg-type]
+        source=generative.source,
+        path=generative.path,
+        digest=generative.digest,
+        inputs=(),
+        outputs=(),
+        size_bytes=generative.size_bytes,
+        parameters=generative.parameters,
+        precision=generative.precision,
+    )

@@ -9,7 +9,6 @@ from fastapi import Query, Response
 from inferlab import records
 from inferlab.errors import NotThere
 from inferlab.options.plan import cell_texts
-from inferlab.store.entries import Entry
 from inferlab.views.charts.timeline import Track, tracks
 from inferlab.views.text import output_check
 from inferlab.web.api.asking import (
@@ -30,10 +29,10 @@ from inferlab.web.api.common import (
 from inferlab.web.api.schemas import (
     Answer,
     CellAnswer,
-    EntryFacts,
     EntryLine,
     Estimate,
     JobFacts,
+    OpenedAnswer,
     of_record,
 )
 from inferlab.web.faults import attachment
@@ -75,17 +74,11 @@ class DuelFacts(Answer):
 
 
 @of_record(cards.Card, without=("id", "kind", "blocks", "results"))
-class CardFacts(Answer):
+class CardFacts(OpenedAnswer):
     """A benchmark or a comparison, opened; a capacity or a recommendation has lines of text instead of arms."""
 
-    entry: EntryFacts
     core_counts: list[int]
     batch_sizes: list[int]
-
-    @classmethod
-    def more(cls, record: cards.Card, context: EntryFacts) -> dict[str, Any]:
-        """Its entry."""
-        return {"entry": context}
 
 
 @of_record(Track, without=("times_s", "begins_s"))
@@ -138,8 +131,8 @@ def read_benchmark(workspace: TheWorkspace, entry_id: EntryId) -> CardFacts:
 
     While it is being measured it has what is there so far.
     """
-    entry = _card_entry(workspace, entry_id)
-    return CardFacts.of(cards.open_card(workspace.store, entry_id), EntryFacts.of(entry, workspace.sources))
+    entry_of(workspace.store, entry_id, CARDS, "benchmark")
+    return CardFacts.of(cards.open_card(workspace.store, entry_id), workspace)
 
 
 @benchmark_routes.get("/benchmarks/{entry_id}/iterations", summary="Every iteration of a cell")
@@ -151,16 +144,12 @@ def read_iterations(
     arm: Annotated[int, Query(ge=0, description="The index of an arm of the card.")] = 0,
 ) -> IterationFacts:
     """The latency of every iteration of a cell over time, and which stretches were disturbed."""
-    _card_entry(workspace, entry_id)
+    entry_of(workspace.store, entry_id, CARDS, "benchmark")
     arms = cards.open_card(workspace.store, entry_id).arms
     outcome = arms[arm].outcome(num_cores, batch_size) if arm < len(arms) else None
     if outcome is None:
         raise NotThere(f"{entry_id} has no arm {arm} with num_cores {num_cores} and batch_size {batch_size}.")
     return IterationFacts.of(tracks([outcome])[0])
-
-
-def _card_entry(workspace: Workspace, entry_id: str) -> Entry:
-    return entry_of(workspace.store, entry_id, CARDS, "benchmark")
 
 
 entry_routes = routes("entries")

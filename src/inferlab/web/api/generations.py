@@ -23,20 +23,15 @@ from inferlab.web.api.asking import (
 from inferlab.web.api.common import EntryId, ProjectId, SomeId, TheWorkspace, routes, start
 from inferlab.web.api.schemas import (
     Answer,
-    EntryFacts,
     EntryLine,
     Estimate,
     FindingFacts,
     GenerativeFacts,
+    OpenedAnswer,
     of_record,
 )
-from inferlab.workspace import generations
+from inferlab.workspace import cards
 from inferlab.workspace.workspace import Workspace
-
-
-def _entry(entry_id: str, workspace: Workspace) -> dict[str, Any]:
-    """What an opened record has beside its own fields."""
-    return {"entry": EntryFacts.of(workspace.store.entry(entry_id), workspace.sources)}
 
 
 @of_record(Agreement, text=agreement_text)
@@ -46,7 +41,7 @@ class AgreementFacts(Answer):
     top1: float | None
 
 
-@of_record(generations.GenerationCardCell, without=("engine_options",), flat=("cell",))
+@of_record(cards.GenerationCardCell, without=("engine_options",), flat=("cell",))
 class GenerationCellFacts(Answer):
     """One combination of a generation."""
 
@@ -56,24 +51,23 @@ class GenerationCellFacts(Answer):
     wrong: bool
 
     @classmethod
-    def more(cls, record: generations.GenerationCardCell, context: Any) -> dict[str, Any]:
+    def more(cls, record: cards.GenerationCardCell, context: Any) -> dict[str, Any]:
         """Lists of pairs as objects."""
         return {"engine_options": dict(record.cell.engine_options)}
 
 
 @of_record()
-class GenerationFacts(Answer):
+class GenerationFacts(OpenedAnswer):
     """A generation, opened."""
 
-    entry: EntryFacts
     model: GenerativeFacts
     cells: list[GenerationCellFacts]
     notes: list[str]
 
     @classmethod
-    def more(cls, record: generations.GenerationCard, context: Workspace) -> dict[str, Any]:
-        """Its entry, and what to know of it in sentences."""
-        return _entry(record.id, context) | {"notes": [note.text for note in record.notes]}
+    def more(cls, record: cards.GenerationCard, context: Workspace) -> dict[str, Any]:
+        """What to know of it in sentences."""
+        return super().more(record, context) | {"notes": [note.text for note in record.notes]}
 
 
 @of_record(GenerationCell, without=("engine_options",))
@@ -100,43 +94,34 @@ class GenerationComparisonFacts(Answer):
 
 
 @of_record()
-class GenerationComparisonEntry(GenerationComparisonFacts):
+class GenerationComparisonEntry(OpenedAnswer, GenerationComparisonFacts):
     """A comparison of generation, opened."""
-
-    entry: EntryFacts
-
-    @classmethod
-    def more(cls, record: Any, context: Workspace) -> dict[str, Any]:
-        """Its entry."""
-        return _entry(record.id, context)
 
 
 @of_record(GenerationCapacity, without=("id", "plan", "progress", "settings"))
-class GenerationCapacityEntry(Answer):
+class GenerationCapacityEntry(OpenedAnswer):
     """A search for the highest rate of requests, opened."""
 
-    entry: EntryFacts
     max_rate: Estimate
 
     @classmethod
     def more(cls, record: GenerationCapacity, context: Workspace) -> dict[str, Any]:
-        """Its entry, and what all its processes say together."""
-        return _entry(record.id, context) | {"max_rate": Estimate.of(max_rate(record))}
+        """What all its processes say together."""
+        return super().more(record, context) | {"max_rate": Estimate.of(max_rate(record))}
 
 
 @of_record(GenerationRecommendation, without=("id", "plan", "sweep"))
-class GenerationRecommendationEntry(Answer):
+class GenerationRecommendationEntry(OpenedAnswer):
     """A search for the best configuration, opened."""
 
-    entry: EntryFacts
     generation_id: str
     cells: list[GenerationCellFacts]
 
     @classmethod
     def more(cls, record: GenerationRecommendation, context: Workspace) -> dict[str, Any]:
-        """Its entry, and all that was tried, with the entry that has it."""
-        cells = [GenerationCellFacts.of(cell) for cell in generations.card_cells(record.sweep)]
-        return _entry(record.id, context) | {"generation_id": record.sweep.id, "cells": cells}
+        """All that was tried, with the entry that has it."""
+        cells = [GenerationCellFacts.of(cell) for cell in cards.card_cells(record.sweep)]
+        return super().more(record, context) | {"generation_id": record.sweep.id, "cells": cells}
 
 
 generation_routes = routes("generations")
@@ -194,25 +179,25 @@ def read_generation(workspace: TheWorkspace, entry_id: EntryId) -> GenerationFac
 
     While it is being measured it has what is there so far.
     """
-    return GenerationFacts.of(generations.open_generation(workspace.store, entry_id), workspace)
+    return GenerationFacts.of(cards.open_generation(workspace.store, entry_id), workspace)
 
 
 @generation_routes.get("/generation-comparisons/{entry_id}", summary="One comparison of generation")
 def read_generation_comparison(workspace: TheWorkspace, entry_id: EntryId) -> GenerationComparisonEntry:
     """The ratio with its interval and verdict, and how the tokens of both arms agree; of the pairs so far."""
-    record = generations.opened(workspace.store, entry_id, GenerationComparison)
+    record = cards.opened(workspace.store, entry_id, GenerationComparison)
     return GenerationComparisonEntry.of(record, workspace)
 
 
 @generation_routes.get("/generation-capacities/{entry_id}", summary="One search for the highest rate")
 def read_generation_capacity(workspace: TheWorkspace, entry_id: EntryId) -> GenerationCapacityEntry:
     """The highest rate with its interval, and the curve below it; of the processes there are so far."""
-    record = generations.opened(workspace.store, entry_id, GenerationCapacity)
+    record = cards.opened(workspace.store, entry_id, GenerationCapacity)
     return GenerationCapacityEntry.of(record, workspace)
 
 
 @generation_routes.get("/generation-recommendations/{entry_id}", summary="One search for the best configuration")
 def read_generation_recommendation(workspace: TheWorkspace, entry_id: EntryId) -> GenerationRecommendationEntry:
     """The configuration to take, why the others are not taken, and what is measured of each so far."""
-    record = generations.opened(workspace.store, entry_id, GenerationRecommendation)
+    record = cards.opened(workspace.store, entry_id, GenerationRecommendation)
     return GenerationRecommendationEntry.of(record, workspace)

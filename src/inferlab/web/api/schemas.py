@@ -33,6 +33,7 @@ from inferlab.workspace.requests import (
     plans_of,
 )
 from inferlab.workspace.sources import Sources
+from inferlab.workspace.workspace import Workspace
 
 # Records of these are described in the documents of their formats.
 _DOCUMENTED = ("inferlab.records.profile", "inferlab.records.optimization")
@@ -301,6 +302,18 @@ class EntryLine(EntryFacts):
         brief = record.brief
         compared = {"labels": brief.get("labels") or (), "ratios": brief.get("results") or ()}
         return super().more(record, context) | compared
+
+
+@of_record()
+class OpenedAnswer(Answer):
+    """A whole entry, with what lists say of it."""
+
+    entry: EntryFacts
+
+    @classmethod
+    def more(cls, record: Any, context: Workspace) -> dict[str, Any]:
+        """What it is called, and where it comes from."""
+        return {"entry": EntryFacts.of(context.store.entry(record.id), context.sources)}
 
 
 @of_record(Project)

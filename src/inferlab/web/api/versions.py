@@ -19,7 +19,8 @@ from inferlab.web.api.schemas import Answer, ModelFacts, of_record
 from inferlab.web.faults import attachment
 from inferlab.workspace.entries import Export, code_sample, model_file, recipe, shown_recipe
 from inferlab.workspace.sources import Sources
-from inferlab.workspace.versions import Basis, Version, add_version, is_ours, levels_of, read_basis
+from inferlab.workspace.versions import Basis, Version, is_ours, levels_of
+from inferlab.workspace.workspace import Workspace
 
 
 @of_record(optimization.Measured, only=entries.MEASURED)
@@ -129,14 +130,14 @@ start(
     "Start making a version",
     "Queue a version: made, its outputs compared, then measured against the original on each engine.",
     VersionBody,
-    add_version,
+    Workspace.add_version,
 )
 
 
 @version_routes.post("/projects/{project_id}/estimate", summary="Estimate a version")
 def estimate_version(workspace: TheWorkspace, project_id: ProjectId, request: EstimateBody) -> EstimateFacts:
     """What shares of zeros would give in time, parameters and loss, by the profiles of the project's model."""
-    basis = read_basis(workspace, project_id, request.performance, request.loss)
+    basis = workspace.read_basis(project_id, request.performance, request.loss)
     return EstimateFacts.of(basis.predicted(levels_of(request, basis) if request.prunes else {}), basis)
 
 

@@ -1,12 +1,13 @@
-"""Jobs and entries on pages: how far each job is, and what can be done with either, removals undone."""
+"""Jobs and entries on pages: how far each job is, also in the bar, and what can be done with either."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from nicegui import Client, ui
 from nicegui.element import Element
@@ -17,15 +18,26 @@ from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.units import plural, shortened
 from inferlab.web import shell
 from inferlab.web.components.forms import Foot, close_button, dialog
-from inferlab.web.desk import Desk
+from inferlab.web.desk import Changed, Desk, Snapshot, done, follow
 from inferlab.web.faults import on_pages
-from inferlab.web.live import NAMES, Changed, done, page_of
 from inferlab.web.shell import div, span, tag
 from inferlab.workspace import requests
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import NOUNS, given_name, measured_on
 from inferlab.workspace.requests import InstallRequest, OptimizationRequest, ProfileRequest, plans_of
 
+#: What a job is about, in the bar and on cards.
+NAMES = {
+    "benchmark": "Running benchmark",
+    "comparison": "Comparing",
+    "generation": "Generating tokens",
+    "generation-comparison": "Comparing generation",
+    "generation-capacity": "Searching the highest rate",
+    "generation-recommendation": "Searching a configuration",
+    "profile": "Profiling",
+    "optimization": "Making a version",
+    "install": "Installing an engine",
+}
 #: What a user should hear of after it ended.
 TROUBLED = ("failed", "interrupted")
 _LONGEST_FAILURE = 400
@@ -60,6 +72,41 @@ def duration(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"
+
+
+def queue_indicator(desk: Desk, slot: Element) -> None:
+    """What is being measured and how much waits, in the bar of every page; a link to where it is shown."""
+    with slot:
+        link = tag("a", "il-queue-link", name="queue", href="/")
+        with link:
+            words = ui.label("")
+
+    def show(_: Snapshot, now: Snapshot) -> None:
+        words.set_text(summary(now.jobs))
+        link.props["href"] = page_of(now.jobs[0]) if now.jobs else "/"
+        link.set_visibility(bool(now.jobs))
+
+    snapshot = desk.watch.snapshot
+    show(snapshot, snapshot)
+    follow(desk, show)
+
+
+def summary(jobs: tuple[QueuedJob, ...]) -> str:
+    """The queue in a few words."""
+    running = [job for job in jobs if job.status == "running"]
+    waiting = len(jobs) - len(running)
+    words = [f"{NAMES[job.kind]}{'' if job.fraction is None else f' {job.fraction:.0%}'}" for job in running]
+    if waiting:
+        words.append(f"{plural(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}")
+    return ", ".join(words)
+
+
+def page_of(job: QueuedJob) -> str:
+    """The address of the page that shows what a job makes."""
+    if job.project_id is None:
+        return "/"
+    page = {"profile": "performance", "optimization": "optimization"}.get(job.kind, "benchmarks")
+    return f"/projects/{job.project_id}/{page}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +236,59 @@ def _ended(job: QueuedJob) -> None:
         shell.chip(job.status, "wrong" if job.status == "failed" else "warn")
         if job.failure:
             span("il-small", " " + shortened(on_pages(job.failure), _LONGEST_FAILURE))
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectWork:
+    """The jobs of one kind of a project, and what there is of what they make: names by id."""
+
+    jobs: Sequence[QueuedJob]
+    made: Mapping[str, str]
+    #: All entries or versions, for whoever shows them.
+    entries: Sequence[Any]
+
+    @property
+    def making(self) -> set[str | None]:
+        """What is still being made, and grows from part to part."""
+        return {job.entry_id for job in self.jobs if job.alive}
+
+
+class ProjectJobs:
+    """Jobs of a project above the page of what they make, and news of what they made meanwhile.
+
+    `shown` gets what was read, and says whether the page stays.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        read: Callable[[], ProjectWork],
+        on_work: Callable[[ProjectWork], bool],
+        known_ids: Collection[str],
+        base: str,
+        news: str,
+    ) -> None:
+        self._read, self._on_work, self._base, self._news_text = read, on_work, base, news
+        self._known_ids = set(known_ids) - {job.entry_id for job in desk.watch.snapshot.jobs}
+        with div("il-profile-jobs"):
+            self._panel = JobPanel(desk, self.refresh)
+        self._news = div("il-news")
+        follow(desk, lambda before, now: self.refresh())
+
+    async def refresh(self) -> None:
+        """Show how it is now."""
+        work = await asyncio.to_thread(self._read)
+        if self._news.is_deleted:
+            return
+        self._panel.show(sorted(work.jobs, key=lambda job: (job.status != "running", job.queued_at)))
+        if not self._on_work(work):
+            return
+        for entry_id, name in work.made.items():
+            if entry_id not in self._known_ids and entry_id not in work.making:
+                self._known_ids.add(entry_id)
+                with self._news:
+                    link = tag("a", "", self._news_text.format(name), href=f"{self._base}/{entry_id}")
+                    link.classes("il-banner").props(f'data-testid="news-{entry_id}"')
 
 
 _EXPORTS = {"json": "Export JSON", "csv": "Export CSV", "html": "Export HTML report"}

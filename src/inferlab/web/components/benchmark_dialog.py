@@ -29,8 +29,7 @@ from inferlab.web.components.forms import (
     shapes_field,
 )
 from inferlab.web.desk import Desk
-from inferlab.web.live import aged
-from inferlab.web.shell import div
+from inferlab.web.shell import aged, div
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.entries import reference_to
 from inferlab.workspace.jobs import parts_of

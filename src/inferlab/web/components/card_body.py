@@ -23,8 +23,7 @@ from inferlab.web.components.charts import Chart
 from inferlab.web.components.forms import close_button, dialog
 from inferlab.web.faults import on_pages
 from inferlab.web.shell import div, refilled
-from inferlab.workspace.cards import Card, CardCell, Duel, Place
-from inferlab.workspace.generations import GenerationCard
+from inferlab.workspace.cards import Card, CardCell, Duel, GenerationCard, Place
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -396,10 +395,8 @@ class GenerationBody(CardBody):
             # A single cell has its numbers beside the chart, and the rest as facts.
             shell.facts([(name, on_pages(value)) for name, value in card.facts])
             return
-        # Those whose tokens are wrong stand out.
-        classes = dict.fromkeys(card.table.wrong, "il-wrong-row")
         with div("il-scroll il-generation-cells") as box:
-            shell.text_table(card.table.heads, card.table.rows, card.table.left, classes, "cells")
+            shell.text_table(card.table, "il-wrong-row", "cells")
         box.props('tabindex=0 role=region aria-label="All cells"')
 
     def _fill_below(self) -> None:

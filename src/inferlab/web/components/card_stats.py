@@ -17,8 +17,7 @@ from inferlab.views.charts.points import Point
 from inferlab.views.fields import Form, between, between_at, level_percent, rounded, useful
 from inferlab.web import shell
 from inferlab.web.shell import div, span
-from inferlab.workspace.cards import Duel, ms_per_item
-from inferlab.workspace.generations import GenerationCardCell
+from inferlab.workspace.cards import Duel, GenerationCardCell, ms_per_item
 
 _PAIRED = "measured interleaved"
 _UNPAIRED = "not measured interleaved: less sure"

@@ -18,11 +18,20 @@ from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS
 from inferlab.views.charts import cards as charts
 from inferlab.views.charts.points import Point, from_row
 from inferlab.workspace import requests
-from inferlab.workspace.cards import Card, CardCell, Place, machine_of, open_card, side
+from inferlab.workspace.cards import (
+    Card,
+    CardCell,
+    GenerationCard,
+    Place,
+    machine_of,
+    open_card,
+    open_generation,
+    side,
+)
 from inferlab.workspace.engines import title
 from inferlab.workspace.entries import NOUNS, WITHOUT_CELLS, given_name, reference_to
-from inferlab.workspace.generations import GenerationCard, open_generation
 from inferlab.workspace.requests import BenchmarkRequest, ComparisonRequest, plans_of
+from inferlab.workspace.versions import version_names
 from inferlab.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -151,7 +160,9 @@ def read_cards(workspace: Workspace, project_id: str, limit: int) -> CardList:
         **store.jobs.of_entries([entry.id for entry in newest]),
         **{job.entry_id: job for job in jobs if job.entry_id in ids},
     }
-    names = _Names.of(workspace, project_id)
+    versions = workspace.versions.entries(project_id)
+    original = store.projects.get(project_id).model.source
+    names = _Names(version_names(versions), version_names(versions, "path"), original)
     cards = [_of_entry(workspace, entry, by_entry.get(entry.id), names) for entry in newest]
     for job in jobs:
         if job.entry_id in ids:
@@ -173,17 +184,6 @@ class _Names:
     by_path: Mapping[str, str]
     #: The source of the project's own model.
     original: str
-
-    @classmethod
-    def of(cls, workspace: Workspace, project_id: str) -> _Names:
-        made_versions = [
-            (entry.brief["optimized"], entry.brief["name"]) for entry in workspace.versions.entries(project_id)
-        ]
-        return cls(
-            {facts["digest"]: name for facts, name in made_versions},
-            {facts["path"]: name for facts, name in made_versions},
-            workspace.store.projects.get(project_id).model.source,
-        )
 
 
 def _entry(workspace: Workspace, entry_id: str | None) -> Entry | None:

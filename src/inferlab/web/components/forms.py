@@ -18,9 +18,8 @@ from inferlab.options.plan import PLAN
 from inferlab.records import Model, Plan
 from inferlab.records.generation import GenerativeModel
 from inferlab.units import capitalized
-from inferlab.web.desk import Desk
+from inferlab.web.desk import Changed, Desk
 from inferlab.web.faults import LABELS, on_pages, sentence
-from inferlab.web.live import Changed
 from inferlab.web.shell import div, refilled, tag
 from inferlab.workspace.engines import EngineChoice
 from inferlab.workspace.requests import ONE_BY_ONE, has_sequence, own_batch_size, usual_shapes

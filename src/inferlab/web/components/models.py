@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from nicegui import ui
 
-from inferlab.errors import InferlabError
 from inferlab.model import reading
 from inferlab.records import Dim, Event, Model, TensorSpec
 from inferlab.records.generation import GenerativeModel
@@ -111,44 +108,11 @@ def _dim(dim: Dim) -> str:
     return "?" if dim is None else str(dim)
 
 
-_EVERY_S = 1.0
 _ADDRESSES = (
     ("https://…", "the address of a model file; what belongs to it is fetched from beside it"),
     ("hf:org/name", "a repository of the Hugging Face hub that has an ONNX file"),
     ("zoo:STUB", "a model of SparseZoo, from a mirror that INFERLAB_ZOO names"),
 )
-
-
-class _GivenUp(InferlabError):
-    """Nobody waits for this model any more."""
-
-
-class _Analysis:
-    """One model that is being found and read by a thread; it ends when it next tells something after `stop`.
-
-    What it tells is given to `show` on the event loop, not more often than once a second.
-    """
-
-    def __init__(self, source: str, show: Callable[[Event], None]) -> None:
-        self.source, self._show = source, show
-        self._loop = asyncio.get_running_loop()
-        self._shown_s = 0.0
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    def listen(self, event: Event) -> None:
-        if self.stopped:
-            raise _GivenUp
-        now_s = time.monotonic()
-        if now_s - self._shown_s >= _EVERY_S:
-            self._shown_s = now_s
-            self._loop.call_soon_threadsafe(self._show, event)
 
 
 class ModelPicker:
@@ -160,7 +124,7 @@ class ModelPicker:
         self.model: Model | None = None
         #: What it is as one that generates tokens.
         self.generative: GenerativeModel | None = None
-        self._analysis: _Analysis | None = None
+        self._analysis: asyncio.Task[tuple[Model, GenerativeModel | None]] | None = None
         way = _way(source)
         with ui.tabs().props("inline-label") as tabs:
             for name, words, icon in (
@@ -204,26 +168,36 @@ class ModelPicker:
     def leave(self) -> None:
         """Nobody looks any more: end what goes on, and remove what was uploaded for nothing."""
         if self._analysis is not None:
-            self._analysis.stop()
+            self._analysis.cancel()
         self._zone.give_up()
 
     async def analyse(self, source: str) -> None:
         """Find a model and show what it is, or why it is none."""
         self._begin()
-        job = self._analysis = _Analysis(source, lambda event: self._show_progress(job, event))
+        # Uploads are known by their file.
+        words = f"Analysing {'the uploaded file' if source.startswith('upload:') else source}"
         with self._result:
-            self._working = shell.Working("analysis", self._begin)
-            self._working.show(_analysing(job))
+            working = shell.Working("analysis", self._begin)
+            working.show(words)
+
+        def show(event: Event) -> None:
+            whole = event.fraction == 1.0
+            working.show(words if whole else prose(event), None if whole else event.fraction)
+
+        async def read() -> tuple[Model, GenerativeModel | None]:
+            model = await self._desk.analyse(source, show)
+            return model, await asyncio.to_thread(self._desk.workspace.generative, model)
+
+        task = self._analysis = asyncio.create_task(read())
         problem = ""
         try:
-            model = await self._desk.analyse(source, job.listen)
-            generative = await asyncio.to_thread(self._desk.workspace.generative, model)
-        except _GivenUp:
+            model, generative = await task
+        except asyncio.CancelledError:
             return
         except Exception as error:
             faults.report(error)
             problem = faults.sentence(error)
-        if job.stopped:
+        if self._analysis is not task:
             return
         self._analysis = None
         with refilled(self._result):
@@ -237,7 +211,7 @@ class ModelPicker:
     def _begin(self) -> None:
         """Another model is about to be named: the one before is no longer chosen."""
         if self._analysis is not None:
-            self._analysis.stop()
+            self._analysis.cancel()
         self._analysis = None
         self._result.clear()
         if self.model is not None:
@@ -271,11 +245,6 @@ class ModelPicker:
             div("il-muted il-small", capitalized(meaning))
         button.on("click", lambda: self.analyse(f"demo:{name}"), [])
 
-    def _show_progress(self, job: _Analysis, event: Event) -> None:
-        if job is self._analysis:
-            whole = event.fraction == 1.0
-            self._working.show(_analysing(job) if whole else prose(event), None if whole else event.fraction)
-
 
 def _show_model(model: Model, generative: GenerativeModel | None) -> None:
     with div("il-model"):
@@ -283,11 +252,6 @@ def _show_model(model: Model, generative: GenerativeModel | None) -> None:
             ui.icon("check_circle").classes("il-done-icon")
             span("il-strong il-cut", source(model)).props["title"] = model.source
         shell.facts(facts(model, generative))
-
-
-def _analysing(job: _Analysis) -> str:
-    # Uploads are known by their file.
-    return f"Analysing {'the uploaded file' if job.source.startswith('upload:') else job.source}"
 
 
 def _way(source: str) -> str:

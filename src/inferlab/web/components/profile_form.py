@@ -179,8 +179,8 @@ class ProfileFields:
     def _offer_engines(self) -> None:
         engines, select = self._desk.workspace.engines, self._engine
 
-        def offer(found: Sequence[EngineChoice]) -> None:
-            select.offer(found, self._filled.plan.engines[0])
+        def offer(choices: Sequence[EngineChoice]) -> None:
+            select.offer(choices, self._filled.plan.engines[0])
             self._looked = True
 
         async def look() -> None:
@@ -226,9 +226,9 @@ async def open_profile(desk: Desk, project: Project, part: str) -> None:
 
 def _free_name(profiles: list[Entry], part: str) -> str:
     """A name that no profile of this kind has yet."""
-    found = [profile.brief[part] for profile in profiles if profile.brief.get(part)]
+    parts = [profile.brief[part] for profile in profiles if profile.brief.get(part)]
     # What is estimated from the weights is called Approximated, whatever name it was made under.
-    taken = {str(one["name"]) for one in found if one.get("method") != "approximated"}
+    taken = {str(entry["name"]) for entry in parts if entry.get("method") != "approximated"}
     if "baseline" not in taken:
         return "baseline"
     return next(name for number in range(2, len(taken) + 3) if (name := f"profile {number}") not in taken)

@@ -80,7 +80,7 @@ def measured(performance: PerformanceProfile) -> None:
         shell.stat(
             "Time per batch (ms, median)",
             decimal(ms, 3),
-            _ends(ms_ends, lambda one: decimal(one, 3)),
+            _ends(ms_ends, lambda ms: decimal(ms, 3)),
             "ms-per-batch",
         )
         shell.stat("Throughput (items/s, mean)", count(items), _ends(items_ends, count), "items-per-second")
@@ -176,22 +176,22 @@ def _why_none(profile: Profile) -> str:
 
 
 def _note(profile: Profile) -> str:
-    found, performance = profile.estimate, profile.performance
+    estimate, performance = profile.estimate, profile.performance
     if profile.gains:
         return _tried(profile)
-    assert found is not None
-    if performance is not None and (told := _nothing_gained(performance, found)):
+    assert estimate is not None
+    if performance is not None and (told := _nothing_gained(performance, estimate)):
         return told
-    if not found.levels:
+    if not estimate.levels:
         return "Nothing is pruned: no layer gains enough for what it would cost. Allow more loss."
-    levels = sorted(found.levels.values())
+    levels = sorted(estimate.levels.values())
     span = f"{levels[0]:g}" if levels[0] == levels[-1] else f"{levels[0]:g} to {levels[-1]:g}"
     return f"{plural(len(levels), 'weight')} pruned, to {span} zeros."
 
 
-def _nothing_gained(performance: PerformanceProfile, found: PruningEstimate) -> str:
+def _nothing_gained(performance: PerformanceProfile, estimate: PruningEstimate) -> str:
     """Why zeros gain no time, or nobody knows what they gain; empty where something is known."""
-    if found.gained == "parameters":
+    if estimate.gained == "parameters":
         return (
             "Times of pruned copies were not measured, so nothing is said of what pruning gains in time. Add a "
             "performance profile with “Times of pruned copies”, or on an engine that imposes sparsity."
@@ -214,42 +214,42 @@ def _tried(profile: Profile) -> str:
     return " ".join(sentences)
 
 
-def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> None:
+def show_estimate(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, pattern: str) -> None:
     """The numbers of an estimate, and a note on each thing that it cannot know."""
     performance = basis.profile.performance
-    ms, speedup = _times(basis, found, scheme, pattern)
+    ms, speedup = _times(basis, estimate, scheme, pattern)
     with shell.stats("il-summary-numbers"):
         if performance is not None:
             where = f"{title(performance.engine)}, batch {performance.batch_size}, now"
             shell.stat("Time per batch (ms)", decimal(performance.ms_per_batch, 3), where, "ms-per-batch")
         shell.stat("Estimated time per batch (ms)", UNKNOWN if ms is None else decimal(ms, 3), "", "estimated-ms")
         shell.stat("Estimated speed-up", _times_as_fast(speedup), "", "estimated-speedup")
-        zeros = _zeros(basis, found)
+        zeros = _zeros(basis, estimate)
         shell.stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
-        loss = "outputs are not numbers" if math.isinf(found.loss) else f"loss {found.loss:.3g}"
-        recovery = UNKNOWN if found.recovery is None else share(found.recovery)
-        if unmeasured := basis.unmeasured(found.levels):
+        loss = "outputs are not numbers" if math.isinf(estimate.loss) else f"loss {estimate.loss:.3g}"
+        recovery = UNKNOWN if estimate.recovery is None else share(estimate.recovery)
+        if unmeasured := basis.unmeasured(estimate.levels):
             recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"
         else:
-            loss += words.expected_accuracy(found, ", ")
+            loss += words.expected_accuracy(estimate, ", ")
         shell.stat("Estimated recovery", recovery, f"{loss}, before retraining", "estimated-recovery")
-    for note in notes(basis, found, scheme, pattern):
+    for note in notes(basis, estimate, scheme, pattern):
         p("il-caption", note, name="estimate-note")
 
 
-def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
+def notes(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
     """What the numbers rest on, and what they do not say."""
     performance, told = basis.profile.performance, []
-    if found.levels and pattern == CHANNEL and basis.loss.groups:
+    if estimate.levels and pattern == CHANNEL and basis.loss.groups:
         told.append("The loss is that of removed channels; those of single layers below are of zeros anywhere.")
-    elif found.levels and pattern == CHANNEL:
+    elif estimate.levels and pattern == CHANNEL:
         told.append(
             "The profiles tried zeros anywhere: whole channels cost more, and what they gain in time is measured "
             "when the version is made."
-            if _times(basis, found, scheme, pattern)[0] is None
+            if _times(basis, estimate, scheme, pattern)[0] is None
             else "The time is that of copies with fewer channels. Channels cost more than zeros anywhere."
         )
-    elif found.levels and pattern != "unstructured":
+    elif estimate.levels and pattern != "unstructured":
         told.append("The profiles tried zeros anywhere: zeros in a pattern cost more, and may gain otherwise.")
     if unmeasured := basis.unmeasured():
         told.append(
@@ -259,38 +259,38 @@ def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: 
         )
     if performance is None:
         told.append("No layer was timed yet, so nothing is said of time: add a performance profile.")
-    elif found.levels and pattern != CHANNEL and (why := _nothing_gained(performance, found)):
+    elif estimate.levels and pattern != CHANNEL and (why := _nothing_gained(performance, estimate)):
         told.append(why)
-    if found.levels and basis.loss.method == "approximated":
+    if estimate.levels and basis.loss.method == "approximated":
         told.append("Losses are only approximated from the weights: add a loss profile for measured ones.")
     if scheme == "static" and performance is not None:
-        told.append(_of_int8(basis, found))
+        told.append(_of_int8(basis, estimate))
     elif scheme is not None:
         told.append("What this precision gains and costs is measured when the version is made.")
     return told
 
 
-def _of_int8(basis: Basis, found: PruningEstimate) -> str:
+def _of_int8(basis: Basis, estimate: PruningEstimate) -> str:
     gain = basis.int8_speedup()
     costs = "What it costs in outputs is measured when the version is made."
     if gain is None:
         return f"No INT8 copy was timed: add a performance profile with “INT8 copy”. {costs}"
     told = f"An INT8 copy was {gain:.2f} × as fast in the profile"
-    together = "; together with pruning, both gains are multiplied" if found.levels else ""
+    together = "; together with pruning, both gains are multiplied" if estimate.levels else ""
     return f"{told}{together}. {costs}"
 
 
 def _times(
-    basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str
+    basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, pattern: str
 ) -> tuple[float | None, float | None]:
     """The estimated time and speed-up; None where something that matters was not timed."""
     performance = basis.profile.performance
     if performance is None:
         return None, None
-    if found.levels and pattern == CHANNEL:
-        ms = _without_channels(basis, performance, found.levels, scheme)
+    if estimate.levels and pattern == CHANNEL:
+        ms = _without_channels(basis, performance, estimate.levels, scheme)
         return (None, None) if ms is None else (ms, performance.ms_per_batch / ms)
-    speedup = found.estimated_speedup if found.levels else 1.0
+    speedup = estimate.estimated_speedup if estimate.levels else 1.0
     if scheme is not None:
         gain = basis.int8_speedup() if scheme == "static" else None
         speedup = None if gain is None or speedup is None else speedup * gain
@@ -311,9 +311,9 @@ def _without_channels(
     return time_without(performance, shares.pop(), int8=scheme is not None)
 
 
-def _zeros(basis: Basis, found: PruningEstimate) -> float:
+def _zeros(basis: Basis, estimate: PruningEstimate) -> float:
     """The share of all parameters that are zero afterwards."""
     loss = basis.loss
     weights = {layer.weight: layer for layer in loss.layers}
     before = sum(weight.params * weight.zero_fraction for weight in weights.values())
-    return found.parameter_reduction + (before / loss.params if loss.params else 0.0)
+    return estimate.parameter_reduction + (before / loss.params if loss.params else 0.0)

@@ -17,8 +17,7 @@ from nicegui.events import GenericEventArguments
 from inferlab.errors import InferlabError
 from inferlab.units import size
 from inferlab.web import shell
-from inferlab.web.desk import Desk
-from inferlab.web.live import done
+from inferlab.web.desk import Desk, done
 from inferlab.web.shell import div, refilled, span, tag
 from inferlab.workspace.sources import DATA_ENDING, MODEL_ENDINGS, DataFile, Listing, Sources
 

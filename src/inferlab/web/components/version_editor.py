@@ -241,7 +241,7 @@ class VersionEditor:
         self._timed.props('data-testid="performance"').on_value_change(self._based)
         self._timed.set_visibility(bool(performances))
         with div("il-fields-2"):
-            schemes: dict[str, str] = {"": _KEPT} | {str(one): text for one, text in SCHEMES.items()}
+            schemes: dict[str, str] = {"": _KEPT} | {str(scheme): text for scheme, text in SCHEMES.items()}
             self._scheme = ui.select(schemes, label="Precision", value="").props('data-testid="scheme"')
             self._scheme.on_value_change(self._schemed)
             self._pattern = ui.select(PATTERNS, label="Pattern of zeros", value="unstructured")
@@ -385,14 +385,14 @@ class VersionEditor:
         self._turn += 1
         turn, basis = self._turn, self.basis
         draft = replace(self.draft, levels=dict(self.draft.levels), on=set(self.draft.on))
-        found, ms, losses = await asyncio.to_thread(_predicted, basis, draft.effective, draft.pattern)
+        estimate, ms, losses = await asyncio.to_thread(_predicted, basis, draft.effective, draft.pattern)
         if turn != self._turn or self._estimate.is_deleted:
             return
         self._editor.tell(ms, losses, set(basis.unmeasured()))
         pattern = _PATTERN_HELP.get(draft.pattern, "") if draft.mode != "none" else ""
         self._told.set_text(f"{_TOLD[draft.mode]} {pattern}".strip())
         with refilled(self._estimate):
-            show_estimate(basis, found, draft.scheme, draft.pattern)
+            show_estimate(basis, estimate, draft.scheme, draft.pattern)
 
     def _light(self, preset: str) -> None:
         """Mark the preset that was chosen last."""
@@ -404,16 +404,16 @@ def _predicted(
     basis: Basis, levels: Mapping[str, float], pattern: str
 ) -> tuple[PruningEstimate, dict[str, float], dict[str, float]]:
     """The estimate, and by weight the time and the loss that its layers come to."""
-    found = basis.predicted(levels, pattern)
+    estimate = basis.predicted(levels, pattern)
     losses: dict[str, float] = {}
-    for one in basis.loss.layers:
-        if one.losses:
-            losses[one.weight] = losses.get(one.weight, 0.0) + loss_at(one, levels[one.weight])
+    for layer in basis.loss.layers:
+        if layer.losses:
+            losses[layer.weight] = losses.get(layer.weight, 0.0) + loss_at(layer, levels[layer.weight])
     performance = basis.profile.performance
     ms: dict[str, float] = {}
     if performance is not None:
         times = layer_times(performance, basis.loss, levels if gains_from_zeros(performance) else {})
-        for layer in performance.layers:
-            for weight, part in weight_shares(layer, basis.profile).items():
-                ms[weight] = ms.get(weight, 0.0) + part * times[layer.index]
-    return found, ms, losses
+        for timed in performance.layers:
+            for weight, part in weight_shares(timed, basis.profile).items():
+                ms[weight] = ms.get(weight, 0.0) + part * times[timed.index]
+    return estimate, ms, losses

@@ -12,11 +12,10 @@ from inferlab.errors import BadInput, InferlabError
 from inferlab.records import Model
 from inferlab.store.entries import Project, QueuedJob
 from inferlab.web import shell
-from inferlab.web.components.actions import JobActions, JobProgress
+from inferlab.web.components.actions import JobActions, JobProgress, queue_indicator
 from inferlab.web.components.models import ModelPicker
 from inferlab.web.components.profile_form import ProfileFields
-from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.live import follow, queue_indicator
+from inferlab.web.desk import Desk, Snapshot, follow
 from inferlab.web.shell import div, refilled, tag
 from inferlab.workspace import requests
 from inferlab.workspace.requests import USUAL_PROFILE, ProfileRequest, checked_name, suggested_name
@@ -132,8 +131,8 @@ def register(desk: Desk) -> None:
         project = None
         if begun is not None and begun.project_id is not None:
             project = await asyncio.to_thread(desk.workspace.store.projects.get, begun.project_id)
-        with shell.frame("New project", (("Projects", "/"),)) as frame:
-            queue_indicator(desk, frame.queue)
+        with shell.frame("New project", (("Projects", "/"),)) as queue:
+            queue_indicator(desk, queue)
             page = _NewProject(desk, source)
             if begun is not None and project is not None:
                 page.resume(project, begun)

@@ -18,22 +18,20 @@ from inferlab.units import plural, size
 from inferlab.views.fields import in_brackets
 from inferlab.web import shell
 from inferlab.web.components import models
-from inferlab.web.components.actions import duration, offer_undo
+from inferlab.web.components.actions import ProjectJobs, ProjectWork, duration, offer_undo
 from inferlab.web.components.charts import loaded
 from inferlab.web.components.forms import EngineBoxes, OptionForm, RequestDialog, engine_choices
 from inferlab.web.components.uploads import HINT, DataField
 from inferlab.web.components.version_editor import VersionEditor
 from inferlab.web.desk import Desk
-from inferlab.web.live import aged
 from inferlab.web.pages.version import VersionPage, fidelity
 from inferlab.web.sections import (
     Opened,
     named,
     only_generates,
     project_page,
-    version_jobs,
 )
-from inferlab.web.shell import div, p, span, tag
+from inferlab.web.shell import aged, div, p, span, tag
 from inferlab.workspace.engines import EngineChoice, title
 from inferlab.workspace.jobs import parts_of
 from inferlab.workspace.sources import Sources
@@ -43,9 +41,7 @@ from inferlab.workspace.versions import (
     Basis,
     Version,
     VersionRequest,
-    add_version,
     free_name,
-    read_basis,
     version_request,
 )
 
@@ -97,7 +93,7 @@ class _Overview:
         shell.section("Versions")
         table = VersionTable(self._project.model, self._base)
         table.show(content.versions)
-        self._jobs = version_jobs(self._desk, self._project.id, self._base, content.versions, table.show)
+        self._jobs = _version_jobs(self._desk, self._project.id, self._base, content.versions, table.show)
         await self._jobs.refresh()
         shell.section("New version", "estimates follow the sliders")
         if content.basis is None:
@@ -131,7 +127,7 @@ class _Overview:
     def _read(self) -> _Content:
         versions = self._desk.workspace.versions.of_project(self._project.id)
         try:
-            basis = read_basis(self._desk.workspace, self._project.id)
+            basis = self._desk.workspace.read_basis(self._project.id)
             if not basis.loss.layers:
                 raise BadInput("This model has no weights that could be pruned.")
         except InferlabError as error:
@@ -139,19 +135,44 @@ class _Overview:
         return _Content(versions, basis, "")
 
     async def _rebase(self, performance_id: str | None, loss_id: str | None) -> Basis:
-        return await asyncio.to_thread(read_basis, self._desk.workspace, self._project.id, performance_id, loss_id)
+        return await asyncio.to_thread(self._desk.workspace.read_basis, self._project.id, performance_id, loss_id)
 
     async def _create(self) -> None:
         workspace, project = self._desk.workspace, self._project
-        names = await asyncio.to_thread(workspace.versions.names, project.id)
-        form = self._draft(set(names.values()))
+        versions = await asyncio.to_thread(workspace.versions.entries, project.id)
+        form = self._draft({version.brief["name"] for version in versions})
 
         async def run(asked: VersionRequest) -> None:
-            await self._desk.change(add_version, workspace, project.id, asked)
+            await self._desk.change(workspace.add_version, project.id, asked)
             await self._jobs.refresh()
 
         choices = await engine_choices(self._desk, project.model)
         await VersionDialog(project.model, choices, form, run, workspace.sources).changed()
+
+
+def _version_jobs(
+    desk: Desk,
+    project_id: str,
+    base: str,
+    versions_before: Sequence[Version],
+    on_versions: Callable[[Sequence[Version]], None],
+) -> ProjectJobs:
+    """The jobs that make versions of a project; `shown` is given the versions whenever they may have changed."""
+    workspace = desk.workspace
+
+    def read() -> ProjectWork:
+        jobs_there = workspace.store.jobs.of_project(project_id)
+        # Without its entry, a job that has ended is one whose version was removed.
+        jobs = [job for job in jobs_there if job.kind == "optimization" and (job.alive or job.entry_id is None)]
+        versions = workspace.versions.of_project(project_id)
+        return ProjectWork(jobs, {version.id: version.name for version in versions}, versions)
+
+    def show(work: ProjectWork) -> bool:
+        on_versions(work.entries)
+        return True
+
+    news = "The version “{}” is made and measured. Open it."
+    return ProjectJobs(desk, read, show, [version.id for version in versions_before], base, news)
 
 
 def done_to(version: Version) -> str:

@@ -19,11 +19,10 @@ from inferlab.version import __version__
 from inferlab.views import history
 from inferlab.web import shell
 from inferlab.web.components import models
-from inferlab.web.components.actions import TROUBLED, JobActions, JobPanel, JobProgress
+from inferlab.web.components.actions import TROUBLED, JobActions, JobPanel, JobProgress, queue_indicator
 from inferlab.web.components.forms import Foot, dialog
-from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.live import aged, follow, queue_indicator
-from inferlab.web.shell import div, p, refilled, span, tag
+from inferlab.web.desk import Desk, Snapshot, follow
+from inferlab.web.shell import aged, div, p, refilled, span, tag
 from inferlab.workspace import requests
 from inferlab.workspace.engines import can_install, licence_of, title
 from inferlab.workspace.requests import InstallRequest
@@ -158,8 +157,8 @@ def register(desk: Desk) -> None:
     @shell.page("/")
     async def start() -> None:
         projects = await asyncio.to_thread(_read, desk.workspace)
-        with shell.frame("Projects") as frame:
-            queue_indicator(desk, frame.queue)
+        with shell.frame("Projects") as queue:
+            queue_indicator(desk, queue)
             _Start(desk, projects)
 
 

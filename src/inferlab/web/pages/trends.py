@@ -15,8 +15,7 @@ from inferlab.units import capitalized, plural
 from inferlab.views import trend as view
 from inferlab.web import shell
 from inferlab.web.components.charts import Chart, loaded
-from inferlab.web.desk import Desk, Snapshot
-from inferlab.web.live import follow
+from inferlab.web.desk import Desk, Snapshot, follow
 from inferlab.web.sections import Opened, only_generates, project_page
 from inferlab.web.shell import div, refilled
 
@@ -83,7 +82,7 @@ class _Trends:
                     series = self._found.series if self._found else ()
                     # The longest says most.
                     shown = max(range(len(series)), key=lambda index: len(series[index].points), default=None)
-                    shown = next((index for index, one in enumerate(series) if _same(one, kept)), shown)
+                    shown = next((index for index, other in enumerate(series) if _same(other, kept)), shown)
                     self._series = ui.select(self._names(), label="Series", value=shown)
                     self._series.classes("il-wide-select").props('data-testid="trend-series"')
                     self._metric = ui.select(dict(_METRICS), label="Metric", value=metric)
@@ -109,7 +108,7 @@ class _Trends:
         for number, series in enumerate(known):
             version = versions.get(series.cell.model_digest, "")
             said = [version, view.name(series), plural(len(series.points), "entry", "entries")]
-            said += [view.origin(series)] if len({one.machines for one in known}) > 1 else []
+            said += [view.origin(series)] if len({other.machines for other in known}) > 1 else []
             names[number] = " · ".join(filter(None, said))
         return names
 
@@ -136,10 +135,8 @@ class _Trends:
             return
         with self._notes:
             shell.findings((capitalized(note.text) for note in view.notes(series)), "trend-findings")
-        table = view.segment_table(series)
-        heads, *rows = table.texts
         with self._table:
-            shell.text_table(heads, rows, table.left, name="segments")
+            shell.text_table(view.segment_table(series), name="segments")
 
     async def _changed(self, before: Snapshot, now: Snapshot) -> None:
         if before.stamp == now.stamp:

@@ -22,13 +22,12 @@ from inferlab.web.components.actions import page_actions
 from inferlab.web.components.charts import LayerTable, loaded
 from inferlab.web.components.forms import EngineSelect
 from inferlab.web.components.profile_summary import moment
-from inferlab.web.desk import Desk
-from inferlab.web.live import follow
+from inferlab.web.desk import Desk, follow
 from inferlab.web.sections import Opened
 from inferlab.web.shell import div, p, span, tag
 from inferlab.workspace.engines import TITLES, title
 from inferlab.workspace.entries import code_sample, recipe
-from inferlab.workspace.versions import Version, is_ours, read_basis
+from inferlab.workspace.versions import Version, is_ours
 
 _NUMBERS = ("Original (ms)", "Version (ms)", "Speed-up", "Interval", "Estimated", "Off by")
 _HEADS = ("Engine", *_NUMBERS[:4], "", *_NUMBERS[4:], "")
@@ -66,7 +65,7 @@ class VersionPage:
         if pruning is None or pruning.pattern != "unstructured" or optimization.recipe.quantization is not None:
             return optimization, None
         try:
-            basis = read_basis(self._desk.workspace, self._opened.project.id)
+            basis = self._desk.workspace.read_basis(self._opened.project.id)
             unmeasured = basis.unmeasured(pruning.layers)
             return optimization, None if unmeasured else basis.predicted(pruning.layers).recovery
         except InferlabError:
@@ -148,7 +147,7 @@ class VersionPage:
         async def queued() -> None:
             ui.navigate.to(f"/projects/{self._opened.project.id}/benchmarks")
 
-        with self._opened.frame.content:
+        with self._opened.content:
             await benchmark_dialog.open_dialog(self._desk, self._opened.project, queued, version=self._id)
 
     async def _look(self, shown: Version) -> None:
