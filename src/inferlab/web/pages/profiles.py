@@ -21,7 +21,7 @@ from inferlab.views.charts.losses import loss_curves, loss_sensitivities, parame
 from inferlab.views.charts.profile_values import FLOPS, VALUES, summaries
 from inferlab.views.fields import between
 from inferlab.views.layer_diff import diff_columns
-from inferlab.views.reports.profile import diff_columns, group_columns, layer_columns, loss_columns, theory_columns
+from inferlab.views.reports.profile import group_columns, layer_columns, loss_columns, theory_columns
 from inferlab.web import shell
 from inferlab.web.components import profile_summary as summary
 from inferlab.web.components.actions import ProjectJobs, ProjectWork, export_address, offer_undo, page_actions
