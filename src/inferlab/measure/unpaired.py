@@ -17,7 +17,7 @@ from inferlab.measure.intervals import inflation
 from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, statistic, with_samples
 from inferlab.options.plan import COLUMNS, cell_texts
 from inferlab.records import Benchmark, Estimate, Outcome
-from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep
+from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep, TimeMetric
 
 #: What two results may differ in beside their model and machine, and what it is called.
 CONDITIONS = {
@@ -43,6 +43,8 @@ COMPARE_LIVE = (
 )
 # An engine may have been updated between the two, and its streams may then be served in another way.
 _NEVER_PAIRED = ("version", "stream_mode")
+# Responses to other requests are not compared.
+_ALWAYS_PAIRED = ("rate",)
 #: What two machines may differ in.
 _MACHINE = {
     "node": "machine",
@@ -58,7 +60,6 @@ class SavedResult:
     """A result of one cell that was measured before, as far as a comparison needs it."""
 
     label: str
-    is_sync: bool
     #: Per item, process by process.
     medians_ms: tuple[float, ...]
     throughput_ms: tuple[float, ...]
@@ -88,7 +89,6 @@ def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedRes
     }
     return SavedResult(
         label=label,
-        is_sync=cell.scenario == "sync",
         medians_ms=tuple(median_ms(run) / cell.batch_size for run in runs),
         throughput_ms=tuple(1e3 / items_per_sec(run, cell.batch_size, cell.rate) for run in runs),
         seconds=sum(seconds(window) for run in runs for window in run.windows),
@@ -115,6 +115,8 @@ def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: f
     of_a, of_b = (_by_conditions(results, names) for results in (a, b))
     common = [key for key in of_a if key in of_b]
     if not common:
+        if not {*map(_rate, a)} & {*map(_rate, b)}:
+            raise _other_requests(a[0], b[0])
         raise BadInput(f"{a[0].label} and {b[0].label} have no cell in common. Name one of each: {a[0].label}#1")
     varying = _telling({*of_a, *of_b}, len(names))
     places = {key: ", ".join(f"{CONDITIONS[names[one]]} {key[one]}" for one in varying) for key in (*of_a, *of_b)}
@@ -146,6 +148,8 @@ def _telling(keys: Collection[tuple[str, ...]], length: int) -> list[int]:
 
 def _is_what_differs(name: str, a: Sequence[SavedResult], b: Sequence[SavedResult]) -> bool:
     """Whether each sweep has one value of a condition, and they differ: that is then what is compared."""
+    if name in _ALWAYS_PAIRED:
+        return False
     values = [{str(result.conditions.get(name)) for result in results} for results in (a, b)]
     return len(values[0]) == len(values[1]) == 1 and values[0] != values[1]
 
@@ -160,8 +164,10 @@ def _by_conditions(results: Sequence[SavedResult], names: Sequence[str]) -> dict
 
 def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = intervals.ALPHA) -> Comparison:
     """Compare two saved results by what their processes measured."""
-    sync = a.is_sync and b.is_sync
-    times = (a.medians_ms, b.medians_ms) if sync else (a.throughput_ms, b.throughput_ms)
+    if not same_requests(a, b):
+        raise _other_requests(a, b)
+    metric = _metric(a, b)
+    times = _times_ms(a, metric), _times_ms(b, metric)
     ratio = intervals.welch(*times, level=1 - alpha)
     verdict = intervals.verdict(ratio, margin)
     total_s = a.seconds + b.seconds
@@ -171,7 +177,7 @@ def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = 
         ratio=ratio,
         verdict=verdict,
         margin=margin,
-        metric="median" if sync else "throughput",
+        metric=metric,
         seconds=total_s,
         outputs_match=match,
         output_error=None,
@@ -180,6 +186,38 @@ def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = 
         times_ms=times,
         differences=tuple(_differences(a, b)),
     )
+
+
+def same_requests(a: SavedResult, b: SavedResult) -> bool:
+    """Whether requests arrived by themselves at the same rate for both, or for neither."""
+    return _rate(a) == _rate(b)
+
+
+def _rate(result: SavedResult) -> float | None:
+    return result.conditions.get("rate") or None
+
+
+def _other_requests(a: SavedResult, b: SavedResult) -> BadInput:
+    a_rate, b_rate = (f"{rate:g} per second" if (rate := _rate(one)) else "no rate" for one in (a, b))
+    return BadInput(
+        f"{a.label} and {b.label} were measured with other requests: {a_rate} and {b_rate}. Response times of the "
+        "scenario server are compared at the same --rate; what each can serve: inferlab capacity."
+    )
+
+
+def _metric(a: SavedResult, b: SavedResult) -> TimeMetric:
+    if _rate(a) is not None:
+        return "response"
+    statistics = [statistic(str(result.conditions["scenario"])) for result in (a, b)]
+    return "throughput" if "mean" in statistics else "median"
+
+
+def _times_ms(result: SavedResult, metric: TimeMetric) -> tuple[float, ...]:
+    """By process; a response is not of items but of a request."""
+    if metric == "throughput":
+        return result.throughput_ms
+    items = int(result.conditions["batch_size"]) if metric == "response" else 1
+    return tuple(items * median_ms for median_ms in result.medians_ms)
 
 
 def compare_with_series(

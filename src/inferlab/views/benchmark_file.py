@@ -341,7 +341,6 @@ def _saved(name: str, result: Mapping[str, Any]) -> SavedResult:
     check = result.get("output_check") or {}
     return SavedResult(
         label=name,
-        is_sync=scenario == "sync",
         medians_ms=tuple(float(process["median"] / batch) for process in processes),
         throughput_ms=tuple(float(1e3 / process["items_per_sec"]) for process in processes),
         seconds=float(result["benchmark_result"]["seconds_ran"]),
