@@ -168,3 +168,28 @@ def test_the_page_shows_a_comparison_and_its_dialog_asks_for_the_next(
     reader.miss("generation-dialog")
     (job,) = until(lambda: [card for card in reader.cards() if card != done], "the card did not appear")
     assert reader.read(f"card-{job}/engines") == "Comparison of generation: llama.cpp vs Fake (scripted)"
+
+
+def test_the_dialog_searches_the_rate_at_the_share_of_requests_that_is_asked(
+    browser: webdriver.Chrome, server: Server, http: httpx.Client, project: str
+) -> None:
+    reader = Reader(browser, server.login)
+    reader.open(f"/projects/{project}/benchmarks")
+    reader.click("add-generation")
+    reader.choose("scenario", "highest rate")
+    for engine in ("engine-llamacpp", "engine-fake"):
+        reader.click(engine)
+    for chip in ("prompt-16", "new-16", "cores-1"):
+        reader.click(chip)
+    reader.type("slo", "ttft<2s")
+    reader.type("time", "4")
+    reader.click("more-options", "More options")
+    reader.click("option-verify")
+    reader.type("option-attainment", "80%")
+    reader.see("estimate", "About ")
+    reader.click("run")
+    reader.miss("generation-dialog")
+    (job,) = http.get("/jobs").json()
+    *_, (_, done) = events(http, f"/jobs/{job['id']}/events")
+    found = http.get(f"/generation-capacities/{done['entry_id']}").json()
+    assert found.get("wanted_attainment") == 0.8, done

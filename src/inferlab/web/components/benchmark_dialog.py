@@ -354,7 +354,7 @@ class GenerationDialog(RequestDialog[TokenRequest]):
             a, b = replace(plan, engines=engines[:1]), replace(plan, engines=engines[1:])
             return GenerationComparisonRequest(a, b, time_s=plan.time_s)
         if task == "capacity":
-            return GenerationCapacityRequest(plan)
+            return GenerationCapacityRequest(plan, values["attainment"])
         if task == "recommend":
             return GenerationRecommendationRequest(plan, plan.time_s)
         return GenerationRequest(plan)
