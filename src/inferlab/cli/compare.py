@@ -27,7 +27,7 @@ from inferlab.records.comparison import Comparison, ComparisonSweep
 if TYPE_CHECKING:
     from inferlab.lab import Lab
     from inferlab.measure.unpaired import SavedResult
-    from inferlab.records.comparison import GenerationComparison
+    from inferlab.records.comparison import ComparedMetric, GenerationComparison
 
     _Compared: TypeAlias = Comparison | ComparisonSweep | GenerationComparison
 
@@ -86,7 +86,9 @@ def command(
                 raise BadInput(
                     "Layers are those of models that are measured now: name the models, not saved results."
                 )
-            compared: _Compared = lab.compare_saved(*_saved_results(models, lab), values["margin"])
+            compared: _Compared = lab.compare_saved(
+                *_saved_results(models, lab, values["metric"]), values["margin"]
+            )
         elif concerns_tokens(models, chosen := given_values(values), own=own):
             if layers:
                 raise BadInput("The layers of a model that generates tokens are not compared: leave out --layers.")
@@ -106,13 +108,18 @@ def command(
     return work.exit_code(exit_code(compared, fail_if, strict))
 
 
-def _saved_results(models: Sequence[str], lab: Lab) -> tuple[list[SavedResult], list[SavedResult]]:
+def _saved_results(
+    models: Sequence[str], lab: Lab, metric: ComparedMetric
+) -> tuple[list[SavedResult], list[SavedResult]]:
     """What was measured before, of two files or entries of the store."""
     from inferlab.views import benchmark_file, results
 
     if len(models) != 2 or not all(results.is_file(name) or lab.has_entry(name) for name in models):
         raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-    a, b = (benchmark_file.load_all(name) if results.is_file(name) else lab.saved_results(name) for name in models)
+    a, b = (
+        benchmark_file.load_all(name, metric) if results.is_file(name) else lab.saved_results(name, metric)
+        for name in models
+    )
     return a, b
 
 

@@ -3,11 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from inferlab.options import File, Flag, Number, Option, Share, Whole, Word, declared, field_values
 from inferlab.options.kinds import Labels, Pairs, Prices, Shapes
 from inferlab.records import Cell, Pinning, Plan, Scenario, StreamMode
+
+if TYPE_CHECKING:
+    from inferlab.records.generation import GenerationCell
 
 T = TypeVar("T")
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -433,7 +436,7 @@ PER_ARM: dict[str, Option] = {keyword: option for keyword, option in PLAN.items(
 COLUMNS: dict[str, Option] = {keyword: option for keyword, option in PER_ARM.items() if option.column}
 
 
-def cell_texts(cell: Cell) -> dict[str, str | None]:
+def cell_texts(cell: "Cell | GenerationCell") -> dict[str, str | None]:
     """The values of a cell that views show as they are declared, as the command line takes them."""
     values = {keyword: getattr(cell, keyword) for keyword in COLUMNS}
     return {

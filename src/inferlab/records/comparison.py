@@ -16,9 +16,12 @@ from inferlab.records.generation import (
 )
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
+#: The first token's time, the time per output token, and the time of a token at the prefill, while decoding, and
+#: of all that are generated from the submission on.
+ComparedMetric = Literal["ttft", "tpot", "prefill", "decode", "output"]
 #: What stands for an arm's time: its median latency, the time per item at full throughput, or the median response
-#: to requests that arrive at the same moments.
-TimeMetric = Literal["median", "throughput", "response"]
+#: to requests that arrive at the same moments; of saved generations one of theirs.
+TimeMetric = Literal["median", "throughput", "response", ComparedMetric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,6 @@ class ComparisonSweep:
     interrupted: bool = False
     #: Its name in the store; empty where it was not saved.
     id: str = ""
-
-
-#: The first token's time, the time per output token, and the time of a token at the prefill, while decoding, and
-#: of all that are generated from the submission on.
-ComparedMetric = Literal["ttft", "tpot", "prefill", "decode", "output"]
 
 
 @dataclass(frozen=True, slots=True)

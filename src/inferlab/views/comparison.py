@@ -5,14 +5,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from inferlab.codec import plain
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import arm_findings, arm_runs
 from inferlab.measure.stats import Resource, resource_of, resource_ratio
 from inferlab.records import Estimate, Finding, engine_name
-from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison, Spread, TokenAgreement
+from inferlab.records.comparison import (
+    ComparedMetric,
+    Comparison,
+    ComparisonSweep,
+    GenerationComparison,
+    Spread,
+    TokenAgreement,
+)
 from inferlab.units import decimal, duration, plural, share, size
 from inferlab.views import tables
 from inferlab.views.fields import (
@@ -170,6 +177,11 @@ def outputs(comparison: Comparison) -> str:
 def output_error(error: float | None, metric: str) -> str:
     """How far the outputs of the arms are apart, in brackets; nothing where it is not known."""
     return "" if error is None else f" ({error_label(metric)} {error:.2g})"
+    if comparison.metric in get_args(ComparedMetric):
+        if comparison.outputs_match is None:
+            return "the tokens of one were not compared with the reference"
+        told = f"of {comparison.output_detail} are WRONG"
+        return f"the tokens {'of both match the reference' if comparison.outputs_match else told}"
 
 
 def _measured(comparison: Comparison) -> str:
@@ -255,7 +267,8 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
     first, count = sweep.results[0], len(sweep.results)
     fields = [
         Field("cell", "Cell", lambda one: one.place, left=True),
-        *(_A_MS, _B_MS, _RATIO),
+        *((replace(_A_MS, label="A (ms)"), replace(_B_MS, label="B (ms)")) if tokens else (_A_MS, _B_MS)),
+        _RATIO,
         Field("interval", "Interval", lambda one: _interval(one).text),
         _VERDICT,
     ]
@@ -266,6 +279,7 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
     return [
         *map(Pair, "AB", first.labels),
         Table(fields, sweep.results),
+    tokens = first.metric in get_args(ComparedMetric)
         Pair(
             "Intervals", f"they hold for all {count} cells together, at {together} %; margin {share(first.margin)}"
         ),
@@ -279,6 +293,7 @@ def _place(comparison: Comparison, batch: str = "batch") -> str:
         return comparison.place
     cell = comparison.cells[0] if comparison.cells else None
     return f"{plural(cell.num_cores, 'core')}, {batch} {cell.batch_size}" if cell else ""
+        *([Pair("Compared", _METRICS[first.metric])] if tokens else []),
 
 
 _LABELS = (
@@ -450,10 +465,13 @@ def _summary(results: Sequence[Comparison]) -> list[parts.Element]:
     places = [Field("", "Cores", _of_cell("num_cores")), Field("", "Batch size", _of_cell("batch_size"))]
     known = [field for field in places if all(field.get(result) is not None for result in results)]
     a, b = results[0].labels
-    margin = share(results[0].margin)
+    margin, fields, what = share(results[0].margin), _SUMMARY, ""
+    if results[0].metric in get_args(ComparedMetric):
+        fields = (_A_MS.aligned("A, ms"), _B_MS.aligned("B, ms"), *_SUMMARY[2:])
+        what = f", by the {_METRICS[results[0].metric]}"
     return [
-        parts.caption(f"A is {a}, B is {b}. Below 1, B takes less time; within {margin} both are the same."),
-        parts.sortable("comparisons", Table((*known, *_SUMMARY), results), parts.MISSING),
+        parts.caption(f"A is {a}, B is {b}{what}. Below 1, B takes less time; within {margin} both are the same."),
+        parts.sortable("comparisons", Table((*known, *fields), results), parts.MISSING),
     ]
 
 
