@@ -141,7 +141,14 @@ def test_a_server_with_an_objective_and_no_rate_searches_the_highest(inferlab_he
         (("compare", *FAKE, "-s", "server"), "The option scenario is not for models that generate tokens."),
         (("compare", *FAKE, "--a", "instances=2"), "The option instances is not for models that generate tokens."),
         (("compare", *FAKE, "--layers"), "The layers of a model that generates tokens are not compared"),
-        (("compare", *FAKE, "--depth", "0,8"), "This takes one cell, and these options make 2."),
+        (
+            ("compare", *FAKE, "--depth", "0,8", "-t", "1", "--new", "2040"),
+            "A depth of 8, a prompt of 8 and 2040 new",
+        ),
+        (
+            ("compare", *FAKE, "-b", "1,2", "--b", "batch_size=1"),
+            "Both arms of a comparison need equally many core",
+        ),
         (("compare", "demo:digits", "--metric", "ttft"), "The option metric is for models that generate tokens."),
         (("compare", "demo:digits", "-e", "llamacpp"), "demo:digits "),
         (("capacity", "demo:digits", "--slo", "ttft<1s"), "The objective 'ttft<1s' is for models that generate"),
@@ -160,6 +167,27 @@ def test_options_of_the_other_kind_and_bad_values_are_one_sentence(
     done = inferlab_here(*arguments, "--no-save")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"inferlab: {said}"), done.stderr
+
+
+def test_several_cells_are_compared_one_by_one_each_saved_by_itself(inferlab_here: Run, tmp_path: Path) -> None:
+    store, out = ("--store", tmp_path / "lab.db"), tmp_path / "out.json"
+    done = inferlab_here(
+        *("compare", *FAKE, *SLOWER, "--depth", "0,8", "-b", "1,2", "--metric", "ttft", "-t", "1"),
+        *(*store, "-x", out),
+    )
+    assert done.returncode == 0, done.stderr
+    cells = [f"batch {batch}, depth {depth}" for batch in (1, 2) for depth in (0, 8)]
+    assert [line for line in done.stdout.splitlines() if line.startswith("Cell of A: ")] == [
+        f"Cell of A: {cell}" for cell in cells
+    ]
+    content = json.loads(out.read_text())
+    assert (content["format"], content["failures"]) == ("inferlab-generation-comparisons-file/1", [])
+    assert [(one["arms"][1]["batch_size"], one["arms"][1]["depth"]) for one in content["results"]] == [
+        *((1, 0), (1, 8), (2, 0), (2, 8))
+    ]
+    assert all(one["ratio"] > 1.5 for one in content["results"])
+    entries = [line.split()[0] for line in inferlab_here("history", *store).stdout.splitlines()[1:]]
+    assert {one["id"] for one in content["results"]} == set(entries) and len(entries) == 4
 
 
 def test_saved_generations_are_compared_by_their_ids_and_files(inferlab_here: Run, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from inferlab.errors import EngineFailed
+from inferlab.cli.compare import exit_code
+from inferlab.errors import BadInput, EngineFailed
 from inferlab.lab import Lab, generation
 from inferlab.lab.generation import PlannedGeneration, choose
 from inferlab.records import Failure
-from inferlab.records.comparison import GenerationComparison
+from inferlab.records.comparison import ComparisonFailure, GenerationComparison
 from inferlab.records.generation import Agreement, GenerationOutcome, GenerationPlan, GenerationSweep
 from inferlab.records.recommendation import GenerationRecommendation, Rejection
 from inferlab.views import results
@@ -115,3 +116,32 @@ def test_engines_that_cannot_run_the_model_are_named(
     assert refusal.startswith("Engine 'deepsparse' ")
     lines = results.lines(recommended(engines=("fake", "deepsparse"), batch_sizes=(1,)))
     assert f"Note: left out: {refusal}" in lines
+
+
+def test_a_cell_whose_comparison_fails_does_not_touch_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_pairs(job: Any, *_: object) -> GenerationComparison:
+        if job.a.cell.batch_size == 2:
+            raise EngineFailed("fake died.")
+        return generation_comparison(job.a.model, (job.a.cell, job.b.cell), (MATCH, MATCH))
+
+    monkeypatch.setattr(generation, "compare_generations", in_pairs)
+    a, b = (replace(SEARCH, engine_options=(("latency_us", value),)) for value in ("1", "2"))
+    found = Lab().compare_all_generations(a, b)
+    assert [[cell.batch_size for cell in one.arms] for one in found.results] == [[1, 1], [4, 4]]
+    assert found.failures == (ComparisonFailure(1, 2, "fake died."),)
+    assert exit_code(found, None, False) == 3 and exit_code(found, "slower", False) == 3
+    lines = results.lines(found)
+    assert [line for line in lines if line.startswith(("Cell of A: ", "Failure "))] == [
+        *("Cell of A: batch 1", "Cell of A: batch 4"),
+        "Failure (1 cores, batch size 2): fake died.",
+    ]
+    head = results.render(found, ".csv").splitlines()[0]
+    assert head.startswith("a,b,num_cores,batch_size,prompt_tokens,new_tokens,depth,metric,")
+    assert results.content_of(found)["format"] == "inferlab-generation-comparisons-file/1"
+
+
+def test_arms_with_unlike_lists_make_no_sweep() -> None:
+    with pytest.raises(
+        BadInput, match="equally many core counts, batch sizes, prompt lengths, numbers of new tokens"
+    ):
+        Lab().compare_all_generations(SEARCH, replace(SEARCH, batch_sizes=(1, 2)))

@@ -185,3 +185,12 @@ class GenerationComparison:
     pairs: tuple[GenerationPair, ...] = ()
     #: Its name in the store; empty where it was not saved.
     id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationComparisonSweep:
+    """The same two arms compared in several cells, each of them an entry of its own."""
+
+    results: tuple[GenerationComparison, ...]
+    failures: tuple[ComparisonFailure, ...] = ()
+    interrupted: bool = False
