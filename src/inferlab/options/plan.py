@@ -379,6 +379,7 @@ class BenchmarkKeywords(PlanKeywords, total=False):
             Labels(),
             "Output",
             "Mark the entry, as in branch=main: series and gates find it so. May be repeated.",
+            help_of={"generate": "Mark the entry, as in branch=main: history finds it so. May be repeated."},
             field="labels",
             label="labels",
             unset="commit and branch, of git or the CI's variables",
