@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -160,3 +161,23 @@ def test_the_documentation_site_is_built_without_a_warning(tmp_path: Path) -> No
     # Whoever reads it offline needs nothing of another host.
     loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', commands + addresses)
     assert loaded == []
+
+
+def test_releases_are_named_of_engines_that_have_some() -> None:
+    from inferlab.engines.specs import spec_of
+
+    pages = "".join(page.read_text() for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"))
+    for name in set(re.findall(r"\b([a-z][a-z-]*)==", pages)):
+        assert spec_of(f"{name}==1.0").label == f"{name}==1.0"
+
+
+def test_series_gates_and_clusters_are_not_promised_where_there_are_none() -> None:
+    from inferlab.cli import capacity, compare, generate, profile
+
+    def help_of(options: Sequence[click.Parameter]) -> str:
+        return next(str(one.help) for one in options if isinstance(one, click.Option) and one.name == "label")
+
+    assert "series and gates" in help_of(command.params)
+    assert "series" not in help_of(generate.command.params)
+    for module in (compare, capacity, profile, generate):
+        assert all("--cluster" not in option.opts for option in module.command.params)

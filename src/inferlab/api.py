@@ -18,7 +18,7 @@ from inferlab.lab.lab import concerns_tokens, open_lab
 from inferlab.machine.conditions import examine
 from inferlab.measure import unpaired
 from inferlab.measure.queueing import parse_objective
-from inferlab.measure.unpaired import COMPARE_LIVE, SavedResult, compare_saved, saved_result
+from inferlab.measure.unpaired import SavedResult, compare_saved, results_of
 from inferlab.model_results import OptimizationResult, ProfileResult
 from inferlab.optimizing.pareto import outcome
 from inferlab.optimizing.recipes import version_options
@@ -45,6 +45,7 @@ from inferlab.options.plan import (
 )
 from inferlab.plotting import plot
 from inferlab.records import Benchmark, Event, Listener, Objective, Recommendation
+from inferlab.records.comparison import ComparedMetric
 from inferlab.records.generation import GenerationPlan
 from inferlab.results import (
     BenchmarkResult,
@@ -103,8 +104,8 @@ def benchmark(
 
 
 def compare(
-    a: ModelLike | BenchmarkResult | Benchmark,
-    b: ModelLike | BenchmarkResult | Benchmark | None = None,
+    a: ModelLike | BenchmarkResult | Benchmark | GenerationResult,
+    b: ModelLike | BenchmarkResult | Benchmark | GenerationResult | None = None,
     *,
     a_options: Mapping[str, Any] | None = None,
     b_options: Mapping[str, Any] | None = None,
@@ -116,14 +117,16 @@ def compare(
 
     Two models; one model on a pair of engines or with options of each arm's own; or two results that were
     measured before (objects, files, ids in the store), which are less sure. Models that generate tokens are
-    compared by how fast they do, behind the same prompts.
+    compared by how fast they do, behind the same prompts, of results that were measured before by `metric`.
     """
     with _Call("compare", _COMPARED, given, store, progress) as call:
         margin, own = call.values["margin"], {"a_options": a_options, "b_options": b_options}
         if _is_saved(a, call.lab) or _is_saved(b, call.lab):
-            for name in (*(name for name in given if name != "margin"), *filter(own.get, own)):
+            of_a, of_b = (_saved(one, call.lab, call.values["metric"]) for one in (a, b))
+            taken = ("margin",) if of_a.metric is None else ("margin", "metric")
+            for name in (*(name for name in given if name not in taken), *filter(own.get, own)):
                 raise BadInput(f"Results that were measured before are compared as they are: leave out {name}.")
-            return ComparisonResult(compare_saved(_saved(a, call.lab), _saved(b, call.lab), margin))
+            return ComparisonResult(compare_saved(of_a, of_b, margin))
         models = [call.model(one) for one in (a, b) if one is not None]
         settings = [_own(*item) for item in own.items()]
         if call.concerns_tokens(models, settings):
@@ -139,18 +142,20 @@ def compare(
 
 
 def compare_sweeps(
-    a: StrPath | BenchmarkResult | Benchmark,
-    b: StrPath | BenchmarkResult | Benchmark,
+    a: StrPath | BenchmarkResult | Benchmark | GenerationResult,
+    b: StrPath | BenchmarkResult | Benchmark | GenerationResult,
     *,
     margin: float = 0.01,
+    metric: str = "tpot",
     store: Store | Where = None,
 ) -> ComparisonSweepResult:
     """All cells that two benchmarks have in common, as `inferlab compare` says it of two saved sweeps.
 
-    They were not measured interleaved, and are less sure. The intervals hold for all cells together.
+    They were not measured interleaved, and are less sure. The intervals hold for all cells together. `metric` is
+    what is compared of models that generate tokens.
     """
-    with _Call("compare", COMPARISON, {"margin": margin}, store, None) as call:
-        of_a, of_b = (_saved_cells(one, call.lab) for one in (a, b))
+    with _Call("compare", _COMPARED, {"margin": margin, "metric": metric}, store, None) as call:
+        of_a, of_b = (_saved_cells(one, call.lab, call.values["metric"]) for one in (a, b))
         return ComparisonSweepResult(unpaired.compare_sweeps(of_a, of_b, call.values["margin"]))
 
 
@@ -358,41 +363,39 @@ def _own(name: str, settings: Any) -> dict[str, Any]:
 
 
 def _is_saved(thing: Any, lab: Lab) -> bool:
-    if isinstance(thing, GenerationResult):
-        raise BadInput(f"This result is of a model that generates tokens. {COMPARE_LIVE}")
     if isinstance(thing, str | os.PathLike):
         name = str(os.fspath(thing))
         return results.is_file(name) or lab.has_entry(name)
-    return isinstance(thing, BenchmarkResult | Benchmark)
+    return isinstance(thing, BenchmarkResult | Benchmark | GenerationResult)
 
 
-def _saved_cells(thing: Any, lab: Lab) -> list[SavedResult]:
+def _saved_cells(thing: Any, lab: Lab, metric: ComparedMetric) -> list[SavedResult]:
     """All cells of a result that were measured."""
     if not _is_saved(thing, lab):
         raise BadInput("Two results that were measured before are compared: objects, files or ids of the store.")
-    if not isinstance(thing, BenchmarkResult | Benchmark):
+    if isinstance(thing, str | os.PathLike):
         name = str(os.fspath(thing))
-        return benchmark_file.load_all(name) if results.is_file(name) else lab.saved_results(name)
-    record = thing.record if isinstance(thing, BenchmarkResult) else thing
-    cells = [saved_result(record.model.source, record, one) for one in record.outcomes]
-    return [cell for cell in cells if cell is not None]
+        return benchmark_file.load_all(name, metric) if results.is_file(name) else lab.saved_results(name, metric)
+    record = thing if isinstance(thing, Benchmark) else thing.record
+    return [cell for cell in results_of(record.model.source, record, metric) if cell is not None]
 
 
-def _saved(thing: Any, lab: Lab) -> SavedResult:
+def _saved(thing: Any, lab: Lab, metric: ComparedMetric) -> SavedResult:
     if not _is_saved(thing, lab):
         raise BadInput("A result that was measured before is compared with another one, not with a model.")
-    if isinstance(thing, BenchmarkResult):
-        thing = thing.record
-    if not isinstance(thing, Benchmark):
+    if isinstance(thing, str | os.PathLike):
         name = str(os.fspath(thing))
-        return benchmark_file.load(name) if results.is_file(name) else lab.saved_result(name)
-    name = f"{thing.model.source}, {text.cell_label(thing.outcomes[0].cell)}"
+        return benchmark_file.load(name, metric) if results.is_file(name) else lab.saved_result(name, metric)
+    label = text.generation_label if isinstance(thing, GenerationResult) else text.cell_label
+    if not isinstance(thing, Benchmark):
+        thing = thing.record
+    name = f"{thing.model.source}, {label(thing.outcomes[0].cell)}"
     if len(thing.outcomes) > 1:
         raise BadInput(
             f"This result has {len(thing.outcomes)} cells. Compare two of them: compare(result[0], result[1]), "
             "or all of two results: compare_sweeps(result, other)"
         )
-    result = saved_result(name, thing, thing.outcomes[0])
+    (result,) = results_of(name, thing, metric)
     if result is None:
         raise BadInput(f"{name} has no measurement: its status is {thing.outcomes[0].status}.")
     return result

@@ -143,6 +143,21 @@ def benchmark(inferlab_here: Run, model: Path, out: Path, latency_us: int, proce
     return out
 
 
+def test_several_batch_sizes_are_compared_one_by_one(inferlab_here: Run, linear: Path, tmp_path: Path) -> None:
+    out, several = tmp_path / "out.json", (linear, *TWICE, "-b", "1,2", "-ncores", "1")
+    done = inferlab_here("compare", *several, "-t", "1", "-x", out)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(out.read_text())
+    assert (content["format"], content["failures"]) == ("inferlab-comparisons/1", [])
+    assert [one["b"]["cell"]["batch_size"] for one in content["results"]] == [1, 2]
+    assert all(one["ratio"] > 1.5 for one in content["results"])
+    refused = inferlab_here("compare", *several, "--layers")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "inferlab: The layers of one cell are compared: give one value of each option, or leave out --layers.\n",
+    )
+
+
 def test_saved_results_are_compared_unpaired_and_it_says_so(
     inferlab_here: Run, linear: Path, tmp_path: Path
 ) -> None:

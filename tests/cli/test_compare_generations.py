@@ -141,7 +141,14 @@ def test_a_server_with_an_objective_and_no_rate_searches_the_highest(inferlab_he
         (("compare", *FAKE, "-s", "server"), "The option scenario is not for models that generate tokens."),
         (("compare", *FAKE, "--a", "instances=2"), "The option instances is not for models that generate tokens."),
         (("compare", *FAKE, "--layers"), "The layers of a model that generates tokens are not compared"),
-        (("compare", *FAKE, "--depth", "0,8"), "This takes one cell, and these options make 2."),
+        (
+            ("compare", *FAKE, "--depth", "0,8", "-t", "1", "--new", "2040"),
+            "A depth of 8, a prompt of 8 and 2040 new",
+        ),
+        (
+            ("compare", *FAKE, "-b", "1,2", "--b", "batch_size=1"),
+            "Both arms of a comparison need equally many core",
+        ),
         (("compare", "demo:digits", "--metric", "ttft"), "The option metric is for models that generate tokens."),
         (("compare", "demo:digits", "-e", "llamacpp"), "demo:digits "),
         (("capacity", "demo:digits", "--slo", "ttft<1s"), "The objective 'ttft<1s' is for models that generate"),
@@ -162,17 +169,77 @@ def test_options_of_the_other_kind_and_bad_values_are_one_sentence(
     assert done.stderr.splitlines()[-1].startswith(f"inferlab: {said}"), done.stderr
 
 
-def test_saved_generations_are_not_compared_and_it_says_what_to_do(inferlab_here: Run, tmp_path: Path) -> None:
+def test_several_cells_are_compared_one_by_one_each_saved_by_itself(inferlab_here: Run, tmp_path: Path) -> None:
     store, out = ("--store", tmp_path / "lab.db"), tmp_path / "out.json"
-    assert inferlab_here("generate", *FAKE, "-t", "0.02", "--processes", "1", *store, "-x", out).returncode == 0
-    entry_id = inferlab_here("history", *store).stdout.splitlines()[1].split()[0]
-    for name in (entry_id, out):
-        done = inferlab_here("compare", name, name, *store)
-        assert (done.returncode, done.stderr) == (
-            2,
-            f"inferlab: {name} is of a model that generates tokens. Such results are not compared once they are "
-            "saved: measure both sides interleaved, with: inferlab compare MODEL -e A,B --metric tpot\n",
+    done = inferlab_here(
+        *("compare", *FAKE, *SLOWER, "--depth", "0,8", "-b", "1,2", "--metric", "ttft", "-t", "1"),
+        *(*store, "-x", out),
+    )
+    assert done.returncode == 0, done.stderr
+    cells = [f"batch {batch}, depth {depth}" for batch in (1, 2) for depth in (0, 8)]
+    assert [line for line in done.stdout.splitlines() if line.startswith("Cell of A: ")] == [
+        f"Cell of A: {cell}" for cell in cells
+    ]
+    content = json.loads(out.read_text())
+    assert (content["format"], content["failures"]) == ("inferlab-generation-comparisons-file/1", [])
+    assert [(one["arms"][1]["batch_size"], one["arms"][1]["depth"]) for one in content["results"]] == [
+        *((1, 0), (1, 8), (2, 0), (2, 8))
+    ]
+    assert all(one["ratio"] > 1.5 for one in content["results"])
+    entries = [line.split()[0] for line in inferlab_here("history", *store).stdout.splitlines()[1:]]
+    assert {one["id"] for one in content["results"]} == set(entries) and len(entries) == 4
+
+
+def test_saved_generations_are_compared_by_their_ids_and_files(inferlab_here: Run, tmp_path: Path) -> None:
+    store, files = ("--store", tmp_path / "lab.db"), [tmp_path / "a.json", tmp_path / "b.json"]
+    for file, latency_us in zip(files, (4000, 20000), strict=True):
+        done = inferlab_here(
+            *("generate", *FAKE, "--depth", "0,8", "--engine-option", f"latency_us={latency_us}"),
+            *("-t", "0.1", "--processes", "2", *store, "-x", file),
         )
+        assert done.returncode == 0, done.stderr
+    lines = inferlab_here("history", *store).stdout.splitlines()
+    b, a = (line.split()[0] for line in lines[1:3])
+    out = tmp_path / "out.json"
+    for names in ((a, b), (files[0], files[1]), (a, files[1])):
+        done = inferlab_here("compare", *names, *store, "--metric", "ttft", "--fail-if", "slower", "-x", out)
+        assert done.returncode in (1, 4), done.stderr
+        content = json.loads(out.read_text())
+        assert content["format"] == "inferlab-comparisons/1" and content["failures"] == []
+        assert [one["metric"] for one in content["results"]] == ["ttft", "ttft"]
+        assert all(one["ratio"] > 2 and one["level"] == 0.99 for one in content["results"])
+        said = done.stdout
+        assert "Compared: time to first token" in said and "depth 0 " in said and "depth 8 " in said
+        assert f"A: {names[0]}" in said and "they hold for all 2 cells together, at 98 %" in said
+    one = inferlab_here("compare", f"{a}#1", f"{files[1]}#1", *store)
+    assert "ms (time per output token)" in one.stdout and "the tokens of one were not compared" in one.stdout
+    assert inferlab_here("compare", a, a, *store, "--strict").returncode == 5
+    content = json.loads(files[0].read_text())
+    for result in content["results"]:
+        del result["process_times_ms"]
+    files[0].write_text(json.dumps(content))
+    older = inferlab_here("compare", *files)
+    assert (older.returncode, older.stderr) == (
+        2,
+        f"inferlab: {files[0]} does not say what each process took by tpot. Write it again with inferlab show ID "
+        "-x, or compare another --metric.\n",
+    )
+    calls = tmp_path / "calls.json"
+    inferlab_here(
+        "benchmark", "demo:digits", "-e", "fake", "-t", "0.1", "--processes", "1", "--no-save", "-x", calls
+    )
+    mixed = inferlab_here("compare", calls, f"{b}#1", *store)
+    assert (mixed.returncode, mixed.stderr) == (
+        2,
+        f"inferlab: {b}#1 is of a model that generates tokens, {calls} is of calls. They are not compared with "
+        "each other.\n",
+    )
+    gate = inferlab_here("gate", "demo:llama_tiny", "--baseline", files[1])
+    assert (gate.returncode, gate.stderr) == (
+        2,
+        f"inferlab: {files[1]} is of a model that generates tokens, and this takes benchmarks. What inferlab "
+        "generate -x wrote is compared by: inferlab compare a.json b.json\n",
+    )
 
 
 def test_python_compares_searches_and_recommends_with_the_same_keywords(tmp_path: Path) -> None:

@@ -168,3 +168,56 @@ def test_the_page_shows_a_comparison_and_its_dialog_asks_for_the_next(
     reader.miss("generation-dialog")
     (job,) = until(lambda: [card for card in reader.cards() if card != done], "the card did not appear")
     assert reader.read(f"card-{job}/engines") == "Comparison of generation: llama.cpp vs Fake (scripted)"
+
+
+def test_the_dialog_searches_the_rate_at_the_share_of_requests_that_is_asked(
+    browser: webdriver.Chrome, server: Server, http: httpx.Client, project: str
+) -> None:
+    reader = Reader(browser, server.login)
+    reader.open(f"/projects/{project}/benchmarks")
+    reader.click("add-generation")
+    reader.choose("scenario", "highest rate")
+    for engine in ("engine-llamacpp", "engine-fake"):
+        reader.click(engine)
+    for chip in ("prompt-16", "new-16", "cores-1"):
+        reader.click(chip)
+    reader.type("slo", "ttft<2s")
+    reader.type("time", "4")
+    reader.click("more-options", "More options")
+    reader.click("option-verify")
+    reader.type("option-attainment", "80%")
+    reader.see("estimate", "About ")
+    reader.click("run")
+    reader.miss("generation-dialog")
+    (job,) = http.get("/jobs").json()
+    *_, (_, done) = events(http, f"/jobs/{job['id']}/events")
+    found = http.get(f"/generation-capacities/{done['entry_id']}").json()
+    assert found.get("wanted_attainment") == 0.8, done
+
+
+def test_the_dialog_asks_by_what_two_engines_are_compared(
+    browser: webdriver.Chrome, server: Server, http: httpx.Client, project: str
+) -> None:
+    reader = Reader(browser, server.login)
+    reader.open(f"/projects/{project}/benchmarks")
+    reader.click("add-generation")
+    reader.miss("option-metric")
+    reader.choose("scenario", "compare engines")
+    reader.click("engine-fake")
+    for chip in ("prompt-16", "new-16", "cores-1"):
+        reader.click(chip)
+    reader.type("time", "2")
+    reader.choose("option-metric", "ttft")
+    reader.type("option-margin", "nothing")
+    reader.see("error", "Margin: ")
+    reader.type("option-margin", "5%")
+    reader.click("option-fresh")
+    reader.click("more-options", "More options")
+    reader.click("option-verify")
+    reader.see("estimate", "About ")
+    reader.click("run")
+    reader.miss("generation-dialog")
+    (job,) = http.get("/jobs").json()
+    *_, (_, done) = events(http, f"/jobs/{job['id']}/events")
+    found = http.get(f"/generation-comparisons/{done['entry_id']}").json()
+    assert (found.get("metric"), found.get("margin"), found.get("fresh")) == ("ttft", 0.05, True), done

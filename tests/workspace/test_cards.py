@@ -16,7 +16,7 @@ from inferlab.views.tables import Table, text
 from inferlab.views.text import output_check
 from inferlab.workspace.cards import Card, arms_of, card_cell, open_card
 from tests.helpers.answers import a_capacity, a_recommendation
-from tests.helpers.runs import a_cell, steady_run
+from tests.helpers.runs import a_cell, a_run, a_window, samples, steady_run
 from tests.helpers.stored import MODEL, PLAN, save, save_comparison
 from tests.helpers.sweeps import HIGH, LOW, a_comparison, a_sweep, an_outcome
 
@@ -178,3 +178,13 @@ def test_the_instruction_set_is_that_of_the_machine_that_measured(store: Store) 
     assert card.without_samples().arms[0].outcomes == ()
     assert card.instruction_set.lower() in (*machine.instruction_sets, "avx512", "neon", "none")
     assert _card(store, an_outcome(())).instruction_set == ""
+
+
+def test_arms_that_served_other_requests_are_shown_beside_each_other_and_not_compared(store: Store) -> None:
+    due_ms = [0.0, 100.0, 200.0]
+    run = a_run(a_window(samples(*((due, due + 1) for due in due_ms), due_ms=due_ms)))
+    card = _card(
+        store, *(Outcome(a_cell(scenario="server", rate=rate), "done", (run, run)) for rate in (5.0, 10.0))
+    )
+    assert [arm.label for arm in card.arms] == ["Fake (scripted), rate 5.0", "Fake (scripted), rate 10.0"]
+    assert card.duels == ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -17,19 +17,25 @@ from inferlab.cli.command import (
     show_blocks,
     strict_code,
 )
-from inferlab.errors import BadInput
+from inferlab.errors import BadInput, EngineFailed
 from inferlab.options import Option
 from inferlab.options.generation import ONLY_GENERATION
 from inferlab.options.plan import COMPARISON, PER_ARM
 from inferlab.records import Plan
-from inferlab.records.comparison import Comparison, ComparisonSweep
+from inferlab.records.comparison import (
+    ComparedMetric,
+    Comparison,
+    ComparisonSweep,
+    GenerationComparison,
+    GenerationComparisonSweep,
+)
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
     from inferlab.measure.unpaired import SavedResult
-    from inferlab.records.comparison import GenerationComparison
 
-    _Compared: TypeAlias = Comparison | ComparisonSweep | GenerationComparison
+_Compared: TypeAlias = Comparison | ComparisonSweep | GenerationComparison | GenerationComparisonSweep
+_SWEEPS = (ComparisonSweep, GenerationComparisonSweep)
 
 _HELP = f"""Is B faster than A? Both are measured interleaved, in fresh processes.
 
@@ -80,14 +86,14 @@ def command(
     from inferlab.views import results
 
     own = [_settings(values.pop(name)) for name in ("only_a", "only_b")]
-    plans: Sequence[Plan] = ()
+    plans: tuple[Plan, ...] = ()
     with work.lab() as lab:
         if any(results.is_file(name) or lab.has_entry(name) for name in models):
             if layers:
                 raise BadInput(
                     "Layers are those of models that are measured now: name the models, not saved results."
                 )
-            compared: _Compared = compare_sweeps(*_saved_results(models, lab), values["margin"])
+            compared: _Compared = compare_sweeps(*_saved_results(models, lab, values["metric"]), values["margin"])
         elif concerns_tokens(models, chosen := given_values(values), own=own):
             if layers:
                 raise BadInput("The layers of a model that generates tokens are not compared: leave out --layers.")
@@ -95,10 +101,13 @@ def command(
         else:
             plans = arm_plans(models, values, own)
             work.need_engines(engine for plan in plans for engine in plan.engines)
-            compared = lab.compare(*plans, values["time"], values["margin"], work.log, fresh=values["fresh"])
+            compared = _compare_calls(plans, layers, lab, work, values)
+        if isinstance(compared, _SWEEPS) and compared.failures and not compared.results:
+            raise EngineFailed(compared.failures[0].message)
         work.show(compared)
-        if compared.interrupted and not isinstance(compared, Comparison | ComparisonSweep):
-            work.say_resume(compared.id)
+        for result in compared.results if isinstance(compared, GenerationComparisonSweep) else (compared,):
+            if isinstance(result, GenerationComparison) and result.interrupted:
+                work.say_resume(result.id)
         if layers and not compared.interrupted:
             from inferlab.views.layer_diff import diff_blocks
 
@@ -107,29 +116,50 @@ def command(
     return work.exit_code(exit_code(compared, fail_if, strict))
 
 
-def _saved_results(models: Sequence[str], lab: Lab) -> tuple[list[SavedResult], list[SavedResult]]:
+def _compare_calls(
+    plans: tuple[Plan, ...], layers: bool, lab: Lab, work: Work, values: Mapping[str, Any]
+) -> Comparison | ComparisonSweep:
+    """How long both arms take for a call, at each of their core counts and batch sizes."""
+    from inferlab.lab.comparison import split
+
+    a, b = plans
+    several = len(split(a, b)) > 1
+    if layers and several:
+        raise BadInput(
+            "The layers of one cell are compared: give one value of each option, or leave out --layers."
+        )
+    compare = lab.compare_all if several else lab.compare
+    return compare(a, b, values["time"], values["margin"], work.log, fresh=values["fresh"])
+
+
+def _saved_results(
+    models: Sequence[str], lab: Lab, metric: ComparedMetric
+) -> tuple[list[SavedResult], list[SavedResult]]:
     """What was measured before, of two files or entries of the store."""
     from inferlab.views import benchmark_file, results
 
     if len(models) != 2 or not all(results.is_file(name) or lab.has_entry(name) for name in models):
         raise BadInput("A saved result is compared with another one: inferlab compare a.json b.json")
-    a, b = (benchmark_file.load_all(name) if results.is_file(name) else lab.saved_results(name) for name in models)
+    a, b = (
+        benchmark_file.load_all(name, metric) if results.is_file(name) else lab.saved_results(name, metric)
+        for name in models
+    )
     return a, b
 
 
 def _compare_generations(
     models: Sequence[str], chosen: dict[str, Any], own: Sequence[dict[str, Any]], lab: Lab, work: Work
-) -> GenerationComparison:
-    """How fast both arms generate the same tokens."""
-    from inferlab.lab.comparison import generation_arms
+) -> GenerationComparison | GenerationComparisonSweep:
+    """How fast both arms generate the same tokens, in each of their cells."""
+    from inferlab.lab.comparison import generation_arms, split
     from inferlab.options.generation import generation_values
 
     values = generation_values("compare", chosen)
     plans = generation_arms(models, values, own)
     work.need_engines(engine for plan in plans for engine in plan.engines)
-    return lab.compare_generations(
-        *plans, values["metric"], values["time"], values["margin"], work.log, fresh=values["fresh"]
-    )
+    compare = lab.compare_all_generations if len(split(*plans)) > 1 else lab.compare_generations
+    asked = values["metric"], values["time"], values["margin"]
+    return compare(*plans, *asked, work.log, fresh=values["fresh"])
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -169,7 +199,7 @@ def exit_code(compared: _Compared, fail_if: str | None, strict: bool) -> int:
     """What a comparison means for a pipeline."""
     if compared.interrupted:
         return 130
-    results = compared.results if isinstance(compared, ComparisonSweep) else [compared]
+    results = compared.results if isinstance(compared, _SWEEPS) else (compared,)
     for result in results if strict else ():
         if isinstance(result, Comparison):
             code = 0 if result.outputs_match is True else 5
@@ -178,4 +208,11 @@ def exit_code(compared: _Compared, fail_if: str | None, strict: bool) -> int:
         if code:
             return code
     verdicts = {result.verdict for result in results} if fail_if else set()
-    return 1 if "slower" in verdicts else 4 if "inconclusive" in verdicts else 0
+    code = 1 if "slower" in verdicts else 4 if "inconclusive" in verdicts else 0
+    # Of saved sweeps, whose results have no pairs, it is cells that only one of them has.
+    failed = isinstance(compared, _SWEEPS) and compared.failures and any(_is_measured(one) for one in results)
+    return EngineFailed.exit_code if failed and code in (0, 4) else code
+
+
+def _is_measured(result: Comparison | GenerationComparison) -> bool:
+    return bool(result.pairs if isinstance(result, Comparison) else result.log_ratios)

@@ -6,18 +6,23 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from inferlab.errors import BadInput, InferlabError
 from inferlab.options.plan import COMPARISON, make_plan
 from inferlab.records import Event, Listener, Plan
-from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep
+from inferlab.records.comparison import Comparison, ComparisonFailure, GenerationComparison
 from inferlab.records.generation import GenerationPlan
-from inferlab.store import Saver
-
-Compare = Callable[[Plan, Plan], Comparison]
 
 Settings = Mapping[str, Any]
+P = TypeVar("P", bound=Plan | GenerationPlan)
+C = TypeVar("C", bound=Comparison | GenerationComparison)
+_WORDS = {"num_cores": "core counts", "prompt_tokens": "prompt lengths", "new_tokens": "numbers of new tokens"}
+# What a plan may have several of, where the comparisons of all combinations make a sweep.
+_SWEPT: Mapping[type, Sequence[str]] = {
+    Plan: ("num_cores", "batch_sizes"),
+    GenerationPlan: ("num_cores", "batch_sizes", "prompt_tokens", "new_tokens", "depths"),
+}
 
 
 def arm_plans(models: Sequence[str], values: Settings, own: Sequence[Settings]) -> tuple[Plan, Plan]:
@@ -92,69 +97,79 @@ def comparison_title(a: Plan, b: Plan, labels: tuple[str, str]) -> str:
     return f"{about}{labels[0]} / {labels[1]}"
 
 
-def split(a: Plan, b: Plan) -> list[tuple[Plan, Plan]]:
-    """Plans of one core count and batch size each, B's at the place of A's."""
-    if len(a.num_cores) != len(b.num_cores) or len(a.batch_sizes) != len(b.batch_sizes):
-        raise BadInput("Both arms of a comparison need equally many core counts and batch sizes.")
-    places = itertools.product(range(len(a.num_cores)), range(len(a.batch_sizes)))
-    return [(_at(a, *place), _at(b, *place)) for place in places]
+def split(a: P, b: P) -> list[tuple[P, P]]:
+    """Plans of one core count, batch size and so on each, B's at the place of A's."""
+    lists = _SWEPT[type(a)]
+    if any(len(getattr(a, name)) != len(getattr(b, name)) for name in lists):
+        raise BadInput(f"Both arms of a comparison need equally many {_listed(lists)}.")
+    places = itertools.product(*(range(len(getattr(a, name))) for name in lists))
+    return [(_at(a, place), _at(b, place)) for place in places]
 
 
-def _at(plan: Plan, cores: int, batch: int) -> Plan:
-    return replace(plan, num_cores=(plan.num_cores[cores],), batch_sizes=(plan.batch_sizes[batch],))
+def _listed(lists: Sequence[str]) -> str:
+    *others, last = (_WORDS.get(name, name.replace("_", " ")) for name in lists)
+    return f"{', '.join(others)} and {last}"
 
 
-class Comparing:
-    """A sweep of comparisons on its way; each result is saved when it ends."""
+def _at(plan: P, place: Sequence[int]) -> P:
+    values = zip(_SWEPT[type(plan)], place, strict=True)
+    changes: dict[str, Any] = {name: (getattr(plan, name)[number],) for name, number in values}
+    return replace(plan, **changes)
+
+
+class Comparing(Generic[C]):
+    """A sweep of comparisons on its way; each is given to `save` with those before it when it ends."""
 
     def __init__(
-        self, title: str, saver: Saver, listener: Listener, before: ComparisonSweep | None = None
+        self,
+        listener: Listener,
+        save: Callable[[Sequence[C], Sequence[ComparisonFailure], int], object] = lambda *_: None,
+        before: Sequence[C] = (),
     ) -> None:
-        self._title, self._saver, self._listener = title, saver, listener
+        self._listener = listener
+        self._save_all: Callable[[Sequence[C], Sequence[ComparisonFailure], int], object] = save
         #: What was cut short is measured again.
-        self._results = [result for result in before.results if not result.interrupted] if before else []
-        self._failures: list[ComparisonFailure] = []
+        self.results: list[C] = [result for result in before if not result.interrupted]
+        self.failures: list[ComparisonFailure] = []
         self._of = 1
 
-    def run(self, a: Plan, b: Plan, compare: Compare) -> ComparisonSweep:
-        """Compare what has no result yet; Ctrl-C keeps what there is."""
-        pairs = split(a, b)
-        self._of = len(pairs)
+    def run(self, pairs: Sequence[tuple[P, P]], compare: Callable[[P, P], C]) -> bool:
+        """Compare what has no result yet, and say whether it was interrupted: Ctrl-C keeps what there is."""
+        self._of = len(self.results) + len(pairs)
         interrupted = False
-        for one, other in _without_result(pairs, self._results):
+        for one, other in pairs:
             try:
                 comparison = compare(one, other)
             except InferlabError as error:
-                self._failures.append(ComparisonFailure(**_place(one), message=str(error)))
+                self.failures.append(ComparisonFailure(**_place(one), message=str(error)))
                 continue
             except KeyboardInterrupt:
                 interrupted = True
                 break
-            self._save((*self._results, comparison))
-            self._results.append(comparison)
+            self._save([*self.results, comparison])
+            self.results.append(comparison)
             if comparison.interrupted:
                 interrupted = True
                 break
-        if self._failures and self._results:
-            self._save(self._results)
-        return ComparisonSweep(tuple(self._results), tuple(self._failures), interrupted, self._saver.id)
+        if self.failures and self.results:
+            self._save(self.results)
+        return interrupted
 
     def listen(self, event: Event) -> None:
         """Pass on what is told of one comparison, with how much of the whole is done."""
-        done = len(self._results) + len(self._failures)
+        done = len(self.results) + len(self.failures)
         if event.fraction is not None:
             event = replace(event, fraction=(done + event.fraction) / self._of)
         elif event.code == "comparing" and self._of > 1:
             self._listener(Event("comparison", {"number": done + 1, "of": self._of}))
         self._listener(event)
 
-    def _save(self, results: Sequence[Comparison]) -> None:
+    def _save(self, results: Sequence[C]) -> None:
         """Save all results, of which those that were known before are in the store."""
-        sweep = ComparisonSweep(tuple(results), tuple(self._failures))
-        self._saver.record(sweep, self._title, len(self._results))
+        self._save_all(results, self.failures, len(self.results))
 
 
-def _without_result(pairs: Sequence[tuple[Plan, Plan]], results: Sequence[Comparison]) -> list[tuple[Plan, Plan]]:
+def without_result(pairs: Sequence[tuple[Plan, Plan]], results: Sequence[Comparison]) -> list[tuple[Plan, Plan]]:
     """The pairs that have no result yet, in their order; each result belongs to one pair.
 
     Pairs that leave the fewest numbers open choose first: what is left open may be what another pair names.
@@ -171,5 +186,5 @@ def _without_result(pairs: Sequence[tuple[Plan, Plan]], results: Sequence[Compar
     return [pair for index, pair in enumerate(pairs) if index not in done]
 
 
-def _place(plan: Plan) -> dict[str, int | None]:
+def _place(plan: Plan | GenerationPlan) -> dict[str, int | None]:
     return {"num_cores": plan.num_cores[0], "batch_size": plan.batch_sizes[0]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +21,7 @@ from inferlab.measure.generation.comparison import GenerationComparisonJob, comp
 from inferlab.measure.generation.process import measure_generation
 from inferlab.measure.generation.prompts import read_clip, read_prompts
 from inferlab.measure.generation.reference import GenerationJob, Prompt, make_generation_job
-from inferlab.measure.generation.stats import summarize_generation, worst_agreement
+from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
 from inferlab.measure.recommend import core_counts
 from inferlab.model.generative import read_generative
 from inferlab.options.generation import (
@@ -281,8 +281,8 @@ def recommend_generation(
         return before
     began, wanted = time.monotonic() - (before.seconds if before else 0.0), with_absolute_paths(plan)
     slo, plan = plan.slo, replace(plan, slo=())
-    planned = _grid(plan, time_s, listener)
-    grid_id, final = "", before.final if before else None
+    planned, refusals = _grid(plan, time_s, listener)
+    grid_id, final, final_failure = "", before.final if before else None, ""
     if before is not None:
         planned = _with_outcomes_of(planned, before.sweep)
         grid_id = before.sweep.id if lab.store.has(before.sweep.id) else ""
@@ -292,8 +292,10 @@ def recommend_generation(
     def found(
         sweep: GenerationSweep, final: GenerationComparison | None, complete: bool
     ) -> GenerationRecommendation:
-        choice = choose(sweep, slo)
-        if final is not None and final.verdict == "faster":
+        agreements = () if final is None else zip(final.arms, final.agreements, strict=True)
+        wrong = [cell.id for cell, agreement in agreements if agreement.status == "mismatch"]
+        choice = choose(sweep, slo, wrong)
+        if final is not None and final.verdict == "faster" and not wrong:
             choice = choice.swapped()
         return GenerationRecommendation(
             sweep.model,
@@ -306,6 +308,8 @@ def recommend_generation(
             not complete,
             wanted,
             time_s,
+            refusals,
+            final_failure,
         )
 
     def save_both(sweep: GenerationSweep) -> GenerationSweep:
@@ -318,21 +322,20 @@ def recommend_generation(
     choice, spent_s = choose(sweep, slo), final.seconds if final else 0.0
     final_s = time_s - (time.monotonic() - began) + spent_s
     if complete and choice.rival is not None and choice.rival_ratio < _CLOSE and final_s >= _LEAST_FINAL_S:
-        final = _final(
-            lab,
-            planned,
-            choice,
-            final_s,
-            listener,
-            final if final and final.pairs else None,
-            lambda compared: save(found(sweep, compared, complete=False)),
-        )
-        complete = final is None or not final.interrupted
+        begun = final if final and final.pairs else None
+        try:
+            final = _final(
+                *(lab, planned, choice, final_s, listener, begun),
+                lambda compared: save(found(sweep, compared, complete=False)),
+            )
+            complete = not final.interrupted
+        except EngineFailed as error:
+            final, final_failure = None, str(error)
     return save(found(sweep, final, complete))
 
 
-def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGeneration:
-    """All configurations that the plan leaves open and that can run here."""
+def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> tuple[PlannedGeneration, tuple[str, ...]]:
+    """All configurations that the plan leaves open and that can run here, and why others cannot."""
     cores: tuple[int | None, ...] = plan.num_cores
     if cores == (None,):
         cores = (len(plan.cpu_list),) if plan.cpu_list else core_counts(machine.usable_cores())
@@ -340,7 +343,8 @@ def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGen
     engines = plan.engines or tuple(registry.generators())
     model = read_generative(plan.model, listener)
     cells: dict[str, GenerationCell] = {}
-    refusals: list[str] = []
+    #: The first of each engine: its smallest configuration that cannot run.
+    refusals: dict[str, str] = {}
     first: PlannedGeneration | None = None
     plan = replace(plan, processes=plan.processes or _PROCESSES)
     for engine, num_cores, batch in itertools.product(engines, cores, batches):
@@ -348,13 +352,13 @@ def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGen
         try:
             planned = plan_generation(choice, listener, model)
         except BadInput as error:
-            refusals.append(str(error))
+            refusals.setdefault(engine, str(error))
             continue
         first = first or planned
         for outcome in planned.sweep.outcomes:
             cells[outcome.cell.id] = outcome.cell
     if first is None:
-        raise BadInput(refusals[0])
+        raise BadInput(next(iter(refusals.values())))
     each_s = max(_LEAST_CELL_S, _GRID_SHARE * time_s / len(cells))
     outcomes = tuple(GenerationOutcome(replace(cell, time_s=each_s), "pending") for cell in cells.values())
     whole = replace(
@@ -364,7 +368,8 @@ def _grid(plan: GenerationPlan, time_s: float, listener: Listener) -> PlannedGen
         batch_sizes=batches,
         time_s=each_s,
     )
-    return replace(first, sweep=replace(first.sweep, plan=whole, outcomes=outcomes))
+    planned = replace(first, sweep=replace(first.sweep, plan=whole, outcomes=outcomes))
+    return planned, tuple(dict.fromkeys(refusals.values()))
 
 
 def _final(
@@ -375,18 +380,15 @@ def _final(
     listener: Listener,
     before: GenerationComparison | None,
     save: Callable[[GenerationComparison], object],
-) -> GenerationComparison | None:
-    """The best two in pairs, which may have begun before; None where an engine failed in it."""
+) -> GenerationComparison:
+    """The best two in pairs, which may have begun before; raises what an engine did wrong."""
     assert choice.chosen is not None and choice.rival is not None, "two are compared"
     sweep, cells = planned.sweep, (choice.chosen, choice.rival)
     jobs = [make_generation_job(sweep.plan, sweep.model, cell, planned.prompts) for cell in cells]
     labels = tuple(f"{one.engine}, {one.num_cores} cores, batch {one.batch_size}" for one in cells)
-    try:
-        spreads = lab.expected_spreads("generation-comparison")
-        job = GenerationComparisonJob(jobs[0], jobs[1], (labels[0], labels[1]), time_s, 0.01, spreads=spreads)
-        return compare_generations(job, "output", listener, before, save)
-    except EngineFailed:
-        return None
+    spreads = lab.expected_spreads("generation-comparison")
+    job = GenerationComparisonJob(jobs[0], jobs[1], (labels[0], labels[1]), time_s, 0.01, spreads=spreads)
+    return compare_generations(job, "output", listener, before, save)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,13 +409,16 @@ class Choice:
         return Choice(self.rival, self.chosen, 1 / self.rival_ratio, (slower, *others))
 
 
-def choose(sweep: GenerationSweep, slo: Sequence[TokenLimit]) -> Choice:
-    """Take the most output tokens per second of the cells whose tokens are right and that meet every limit."""
+def choose(sweep: GenerationSweep, slo: Sequence[TokenLimit], wrong: Collection[str] = ()) -> Choice:
+    """Take the most output tokens per second of the cells whose tokens are right and that meet every limit.
+
+    `wrong` are the ids of cells whose tokens were found wrong elsewhere.
+    """
     rejections: list[Rejection] = []
     fitting: list[tuple[float, GenerationCell]] = []
     for outcome in sweep.outcomes:
         summary = summarize_generation(outcome.runs)
-        rejection = _rejection(outcome, summary, slo)
+        rejection = _rejection(sweep.model, outcome, summary, slo, wrong)
         if rejection is not None:
             rejections.append(rejection)
         elif summary is not None:
@@ -433,15 +438,21 @@ def choose(sweep: GenerationSweep, slo: Sequence[TokenLimit]) -> Choice:
 
 
 def _rejection(
-    outcome: GenerationOutcome, summary: GenerationSummary | None, slo: Sequence[TokenLimit]
+    model: GenerativeModel,
+    outcome: GenerationOutcome,
+    summary: GenerationSummary | None,
+    slo: Sequence[TokenLimit],
+    wrong: Collection[str],
 ) -> Rejection | None:
     cell_id = outcome.cell.id
     if outcome.status in ("pending", "cancelled"):
         return Rejection(cell_id, "not-measured")
     if summary is None or outcome.status != "done":
         return Rejection(cell_id, "failed")
-    if worst_agreement(outcome.runs).status == "mismatch":
+    if cell_id in wrong or worst_agreement(outcome.runs).status == "mismatch":
         return Rejection(cell_id, "wrong-tokens")
+    if any(finding.code == "ended-early" for finding in generation_findings(model, outcome)):
+        return Rejection(cell_id, "ended-early")
     shares = {limit.text: (value_ms(summary, limit) or 0.0) / 1e3 / limit.limit_s for limit in slo}
     worst = max(shares, key=lambda text: shares[text], default=None)
     if worst is not None and shares[worst] > 1:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a benchmark passes through none of these rooms
         Recommendation,
     )
     from inferlab.records.capacity import GenerationCapacity
-    from inferlab.records.comparison import ComparedMetric, GenerationComparison
+    from inferlab.records.comparison import ComparedMetric, GenerationComparison, GenerationComparisonSweep
     from inferlab.records.generation import GenerationPlan, GenerationSweep
     from inferlab.records.optimization import Front, Goal, Optimization, VersionOptions
     from inferlab.records.profile import Profile, ProfileOptions
@@ -202,14 +202,23 @@ class Lab(Lookup):
         Each comparison is saved when it ends, and one that fails does not touch the others. `entry_id` is that of
         a series which was cut off and goes on: what it has is not measured again.
         """
-        from inferlab.lab.comparison import Comparing, arm_labels, comparison_title
+        from inferlab.lab.comparison import Comparing, arm_labels, comparison_title, split, without_result
+        from inferlab.records.comparison import ComparisonSweep
 
-        labels = labels or arm_labels(a, b)
-        before = self.saved_comparisons(entry_id) if entry_id else None
-        comparing = Comparing(comparison_title(a, b, labels), self.new_saver(listener, entry_id), listener, before)
-        return comparing.run(
-            a, b, lambda one, other: self._compared(one, other, labels, time_s, margin, comparing.listen, fresh)
+        arms = labels or arm_labels(a, b)
+        saver, title = self.new_saver(listener, entry_id), comparison_title(a, b, arms)
+        comparing: Comparing[Comparison] = Comparing(
+            listener,
+            lambda results, failures, saved: saver.record(
+                ComparisonSweep(tuple(results), tuple(failures)), title, saved
+            ),
+            self.saved_comparisons(entry_id).results if entry_id else (),
         )
+        interrupted = comparing.run(
+            without_result(split(a, b), comparing.results),
+            lambda one, other: self._compared(one, other, arms, time_s, margin, comparing.listen, fresh),
+        )
+        return ComparisonSweep(tuple(comparing.results), tuple(comparing.failures), interrupted, saver.id)
 
     def _compared(
         self,
@@ -378,6 +387,37 @@ class Lab(Lookup):
 
         with time_limit(a.patience_s):
             return compare_plans(self, (a, b), metric, time_s, margin, listener, labels, fresh, entry_id)
+
+    def compare_all_generations(
+        self,
+        a: GenerationPlan,
+        b: GenerationPlan,
+        metric: ComparedMetric = "tpot",
+        time_s: float = 60.0,
+        margin: float = 0.01,
+        listener: Listener = ignore,
+        fresh: bool = False,
+    ) -> GenerationComparisonSweep:
+        """Compare plan B with plan A in each of their cells, each saved as an entry of its own, which can go on.
+
+        One that fails does not touch the others.
+        """
+        from inferlab.lab.comparison import Comparing, arm_labels, split
+        from inferlab.lab.generation import plan_generation
+        from inferlab.records.comparison import GenerationComparisonSweep
+
+        for plan in (a, b):
+            # What has no room is refused before any of them is measured.
+            plan_generation(plan, listener)
+        labels = arm_labels(a, b)
+        comparing: Comparing[GenerationComparison] = Comparing(listener)
+        interrupted = comparing.run(
+            split(a, b),
+            lambda one, other: self.compare_generations(
+                one, other, metric, time_s, margin, comparing.listen, labels, fresh
+            ),
+        )
+        return GenerationComparisonSweep(tuple(comparing.results), tuple(comparing.failures), interrupted)
 
     def generation_capacity(
         self, plan: GenerationPlan, attainment: float = 0.9, listener: Listener = ignore, entry_id: str = ""

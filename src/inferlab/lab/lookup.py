@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a benchmark looks nothing up, and loading these takes longe
     from inferlab.measure.unpaired import SavedResult
     from inferlab.records.capacity import GenerationCapacity
     from inferlab.records.comparison import (
+        ComparedMetric,
         Comparison,
         ComparisonSweep,
         GenerationComparison,
@@ -82,35 +83,37 @@ class Lookup:
             raise BadInput(f"{found.id} is a {found.kind}, not a benchmark. See it with: inferlab show {found.id}")
         return found
 
-    def saved_results(self, name: str) -> list[SavedResult]:
-        """All results of a benchmark that was measured before, or the one whose number follows a #."""
-        from inferlab.measure.unpaired import saved_result
+    def saved_results(self, name: str, metric: ComparedMetric = "tpot") -> list[SavedResult]:
+        """All results of a benchmark or generation that was measured before, or the one whose number follows a #.
 
-        benchmark = self._measured(name)
-        if "#" in name or len(benchmark.outcomes) == 1:
-            return [self.saved_result(name)]
-        known = [saved_result(name, benchmark, outcome) for outcome in benchmark.outcomes]
-        return [result for result in known if result is not None]
+        `metric` is what is compared of a generation.
+        """
+        from inferlab.measure.unpaired import results_of
 
-    def saved_result(self, name: str) -> SavedResult:
-        """One result of a benchmark: its only one, or that whose number, counted from 1, follows a #."""
-        from inferlab.measure.unpaired import saved_result
+        measured = self._measured(name)
+        if "#" in name or len(measured.outcomes) == 1:
+            return [self.saved_result(name, metric)]
+        return [result for result in results_of(name, measured, metric) if result is not None]
 
-        benchmark = self._measured(name)
-        outcome = choose_result(name, benchmark.outcomes)
-        result = saved_result(name, benchmark, outcome)
+    def saved_result(self, name: str, metric: ComparedMetric = "tpot") -> SavedResult:
+        """One result of a benchmark or generation: its only one, or that whose number, from 1, follows a #."""
+        from inferlab.measure.unpaired import results_of
+
+        measured = self._measured(name)
+        statuses = [outcome.status for outcome in measured.outcomes]
+        known = zip(statuses, results_of(name, measured, metric), strict=True)
+        status, result = choose_result(name, list(known))
         if result is None:
-            raise BadInput(f"{name} has no measurement: its status is {outcome.status}.")
+            raise BadInput(f"{name} has no measurement: its status is {status}.")
         return result
 
-    def _measured(self, name: str) -> Benchmark:
-        """The benchmark whose results are to be compared with others."""
-        from inferlab.measure.unpaired import COMPARE_LIVE
+    def _measured(self, name: str) -> Benchmark | GenerationSweep:
+        """The benchmark or generation whose results are to be compared with others."""
         from inferlab.store.formats import GENERATION
 
         entry_id = name.partition("#")[0]
-        if str(self.store.headings([entry_id])[0].kind).startswith(GENERATION):
-            raise BadInput(f"{entry_id} is of a model that generates tokens. {COMPARE_LIVE}")
+        if self.store.headings([entry_id])[0].kind == GENERATION:
+            return self.saved_generation(entry_id)
         return self.saved_benchmark(entry_id).benchmark
 
     def is_profile(self, name: str) -> bool:

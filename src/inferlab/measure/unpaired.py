@@ -17,7 +17,14 @@ from inferlab.measure.intervals import inflation
 from inferlab.measure.stats import engine_version, items_per_sec, median_ms, seconds, statistic, with_samples
 from inferlab.options.plan import COLUMNS, COMPARISON, cell_texts
 from inferlab.records import Benchmark, Estimate, Outcome
-from inferlab.records.comparison import Comparison, ComparisonFailure, ComparisonSweep
+from inferlab.records.comparison import (
+    ComparedMetric,
+    Comparison,
+    ComparisonFailure,
+    ComparisonSweep,
+    TimeMetric,
+)
+from inferlab.records.generation import GenerationCell, GenerationOutcome, GenerationSweep
 
 #: What two results may differ in beside their model and machine, and what it is called.
 CONDITIONS = {
@@ -35,14 +42,18 @@ CONDITIONS = {
     "engine_options": "engine options",
     "inputs": "input shapes",
     **dict(zip(COLUMNS, map(attrgetter("label"), COLUMNS.values()), strict=True)),
+    # Of generations alone.
+    "prompt_tokens": "prompt length",
+    "new_tokens": "new tokens",
+    "depth": "depth",
+    "prompts_digest": "prompts",
+    "audio_digest": "sound",
+    "ended_early": "sequences that ended early",
 }
-#: What to do where saved generations were to be compared.
-COMPARE_LIVE = (
-    "Such results are not compared once they are saved: measure both sides interleaved, with: inferlab compare "
-    "MODEL -e A,B --metric tpot"
-)
-# An engine may have been updated between the two, and its streams may then be served in another way.
-_NEVER_PAIRED = ("version", "stream_mode")
+# An engine may have been updated between the two: its streams may then be served in another way, or it ends early.
+_NEVER_PAIRED = ("version", "stream_mode", "ended_early")
+# Responses to other requests are not compared.
+_ALWAYS_PAIRED = ("rate",)
 #: What two machines may differ in.
 _MACHINE = {
     "node": "machine",
@@ -58,7 +69,6 @@ class SavedResult:
     """A result of one cell that was measured before, as far as a comparison needs it."""
 
     label: str
-    is_sync: bool
     #: Per item, process by process.
     medians_ms: tuple[float, ...]
     throughput_ms: tuple[float, ...]
@@ -70,6 +80,8 @@ class SavedResult:
     machine: Mapping[str, Any]
     check_status: str = ""
     check_detail: str = ""
+    #: Of a generation, what of it is compared, which both times of a process are.
+    metric: ComparedMetric | None = None
 
 
 def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedResult | None:
@@ -88,7 +100,6 @@ def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedRes
     }
     return SavedResult(
         label=label,
-        is_sync=cell.scenario == "sync",
         medians_ms=tuple(median_ms(run) / cell.batch_size for run in runs),
         throughput_ms=tuple(1e3 / items_per_sec(run, cell.batch_size, cell.rate) for run in runs),
         seconds=sum(seconds(window) for run in runs for window in run.windows),
@@ -101,6 +112,75 @@ def saved_result(label: str, benchmark: Benchmark, outcome: Outcome) -> SavedRes
     )
 
 
+def results_of(
+    label: str, measured: Benchmark | GenerationSweep, metric: ComparedMetric = "tpot"
+) -> list[SavedResult | None]:
+    """Every cell as what is compared; `metric` is that of generations."""
+    if isinstance(measured, Benchmark):
+        return [saved_result(label, measured, outcome) for outcome in measured.outcomes]
+    return [_saved_generation(label, measured, outcome, metric) for outcome in measured.outcomes]
+
+
+def _saved_generation(
+    label: str, sweep: GenerationSweep, outcome: GenerationOutcome, metric: ComparedMetric
+) -> SavedResult | None:
+    # Late: a comparison of calls needs nothing of them.
+    from inferlab.measure.generation.comparison import process_times_ms
+    from inferlab.measure.generation.stats import worst_agreement
+
+    times_ms = process_times_ms(outcome.cell, outcome.runs, metric)
+    if not times_ms:
+        return None
+    first = outcome.runs[0]
+    sequences = [one for run in outcome.runs for each in run.repetitions for one in each.sequences]
+    return generation_result(
+        *(label, outcome.cell, times_ms, metric),
+        seconds=sum(seconds(window) for run in outcome.runs for window in run.windows),
+        model_source=sweep.model.source,
+        version=engine_version(first),
+        ended_early=sum(one.finish_reason == "stop" for one in sequences),
+        machine={name: getattr(first.machine, name) for name in _MACHINE},
+        agreement=worst_agreement(outcome.runs).status,
+    )
+
+
+def generation_result(
+    label: str,
+    cell: GenerationCell,
+    times_ms: tuple[float, ...],
+    metric: ComparedMetric,
+    *,
+    seconds: float,
+    model_source: str,
+    version: str | None,
+    ended_early: int,
+    machine: Mapping[str, Any],
+    agreement: str,
+) -> SavedResult:
+    """A measured cell of a generation as what is compared."""
+    conditions = {
+        **{name: getattr(cell, name, None) for name in CONDITIONS},
+        "version": version,
+        "scenario": "sync" if cell.rate is None else "server",
+        "engine_options": dict(cell.engine_options),
+        "ended_early": ended_early,
+        **cell_texts(cell),
+    }
+    return SavedResult(
+        label=label,
+        medians_ms=times_ms,
+        throughput_ms=times_ms,
+        seconds=seconds,
+        model_digest=cell.model_digest,
+        model_source=model_source,
+        conditions=conditions,
+        machine=machine,
+        check_status=agreement,
+        check_detail=label,
+        metric=metric,
+    )
+
+
 def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: float = 0.01) -> ComparisonSweep:
     """Compare the cells of two saved sweeps that have the same conditions, whatever all of one sweep differ in.
 
@@ -110,12 +190,15 @@ def compare_sweeps(a: Sequence[SavedResult], b: Sequence[SavedResult], margin: f
     COMPARISON["margin"].validate(margin)
     if not a or not b:
         raise BadInput("One of the two has no cell that was measured. See: inferlab history")
+    _refuse_other_kind(a[0], b[0])
     if len(a) == len(b) == 1:
         return ComparisonSweep((compare_saved(a[0], b[0], margin),))
     names = [name for name in CONDITIONS if name not in _NEVER_PAIRED and not _is_what_differs(name, a, b)]
     of_a, of_b = (_by_conditions(results, names) for results in (a, b))
     common = [key for key in of_a if key in of_b]
     if not common:
+        if not {*map(_rate, a)} & {*map(_rate, b)}:
+            raise _other_requests(a[0], b[0])
         raise BadInput(f"{a[0].label} and {b[0].label} have no cell in common. Name one of each: {a[0].label}#1")
     varying = _telling({*of_a, *of_b}, len(names))
     places = {key: ", ".join(f"{CONDITIONS[names[one]]} {key[one]}" for one in varying) for key in (*of_a, *of_b)}
@@ -147,6 +230,8 @@ def _telling(keys: Collection[tuple[str, ...]], length: int) -> list[int]:
 
 def _is_what_differs(name: str, a: Sequence[SavedResult], b: Sequence[SavedResult]) -> bool:
     """Whether each sweep has one value of a condition, and they differ: that is then what is compared."""
+    if name in _ALWAYS_PAIRED:
+        return False
     values = [{str(result.conditions.get(name)) for result in results} for results in (a, b)]
     return len(values[0]) == len(values[1]) == 1 and values[0] != values[1]
 
@@ -161,8 +246,11 @@ def _by_conditions(results: Sequence[SavedResult], names: Sequence[str]) -> dict
 
 def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = intervals.ALPHA) -> Comparison:
     """Compare two saved results by what their processes measured."""
-    sync = a.is_sync and b.is_sync
-    times = (a.medians_ms, b.medians_ms) if sync else (a.throughput_ms, b.throughput_ms)
+    _refuse_other_kind(a, b)
+    if not same_requests(a, b):
+        raise _other_requests(a, b)
+    metric = _metric(a, b)
+    times = _times_ms(a, metric), _times_ms(b, metric)
     ratio = intervals.welch(*times, level=1 - alpha)
     verdict = intervals.verdict(ratio, margin)
     total_s = a.seconds + b.seconds
@@ -172,7 +260,7 @@ def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = 
         ratio=ratio,
         verdict=verdict,
         margin=margin,
-        metric="median" if sync else "throughput",
+        metric=metric,
         seconds=total_s,
         outputs_match=match,
         output_error=None,
@@ -181,6 +269,49 @@ def compare_saved(a: SavedResult, b: SavedResult, margin: float, alpha: float = 
         times_ms=times,
         differences=tuple(_differences(a, b)),
     )
+
+
+def same_requests(a: SavedResult, b: SavedResult) -> bool:
+    """Whether requests arrived by themselves at the same rate for both, or for neither."""
+    return _rate(a) == _rate(b)
+
+
+def _rate(result: SavedResult) -> float | None:
+    return result.conditions.get("rate") or None
+
+
+def _other_requests(a: SavedResult, b: SavedResult) -> BadInput:
+    a_rate, b_rate = (f"{rate:g} per second" if (rate := _rate(one)) else "no rate" for one in (a, b))
+    return BadInput(
+        f"{a.label} and {b.label} were measured with other requests: {a_rate} and {b_rate}. Response times of the "
+        "scenario server are compared at the same --rate; what each can serve: inferlab capacity."
+    )
+
+
+def _metric(a: SavedResult, b: SavedResult) -> TimeMetric:
+    if a.metric is not None:
+        return a.metric
+    if _rate(a) is not None:
+        return "response"
+    statistics = [statistic(str(result.conditions["scenario"])) for result in (a, b)]
+    return "throughput" if "mean" in statistics else "median"
+
+
+def _times_ms(result: SavedResult, metric: TimeMetric) -> tuple[float, ...]:
+    """By process; a response is not of items but of a request."""
+    if metric == "throughput":
+        return result.throughput_ms
+    items = int(result.conditions["batch_size"]) if metric == "response" else 1
+    return tuple(items * median_ms for median_ms in result.medians_ms)
+
+
+def _refuse_other_kind(a: SavedResult, b: SavedResult) -> None:
+    if a.metric != b.metric:
+        tokens, calls = (a, b) if a.metric else (b, a)
+        raise BadInput(
+            f"{tokens.label} is of a model that generates tokens, {calls.label} is of calls. They are not "
+            "compared with each other."
+        )
 
 
 def compare_with_series(
@@ -218,7 +349,8 @@ def _outputs(a: SavedResult, b: SavedResult) -> tuple[bool | None, str]:
     for result in (a, b):
         if result.check_status == "mismatch":
             return False, result.check_detail
-    if a.model_digest == b.model_digest and a.check_status == b.check_status == "match":
+    # Tokens are held against the reference on the weights of their own model.
+    if a.check_status == b.check_status == "match" and (a.metric or a.model_digest == b.model_digest):
         return True, ""
     return None, "saved results have no outputs to compare"
 

@@ -4,12 +4,15 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from inferlab.errors import BadInput
 from inferlab.options import File, Flag, Number, Option, Share, Whole, Word, declared, field_values, refusal
 from inferlab.options.kinds import Pairs, Prices, Shapes
 from inferlab.records import Cell, Pinning, Plan, Scenario, StreamMode
+
+if TYPE_CHECKING:
+    from inferlab.records.generation import GenerationCell
 
 T = TypeVar("T")
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -412,6 +415,7 @@ class BenchmarkKeywords(PlanKeywords, total=False):
             Labels(),
             "Output",
             "Mark the entry, as in branch=main: series and gates find it so. May be repeated.",
+            help_of={"generate": "Mark the entry, as in branch=main: history finds it so. May be repeated."},
             field="labels",
             label="labels",
             unset="commit and branch, of git or the CI's variables",
@@ -469,7 +473,7 @@ PER_ARM: dict[str, Option] = {keyword: option for keyword, option in PLAN.items(
 COLUMNS: dict[str, Option] = {keyword: option for keyword, option in PER_ARM.items() if option.column}
 
 
-def cell_texts(cell: Cell) -> dict[str, str | None]:
+def cell_texts(cell: "Cell | GenerationCell") -> dict[str, str | None]:
     """The values of a cell that views show as they are declared, as the command line takes them."""
     values = {keyword: getattr(cell, keyword) for keyword in COLUMNS}
     return {

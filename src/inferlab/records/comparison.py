@@ -16,9 +16,12 @@ from inferlab.records.generation import (
 )
 
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
+#: The first token's time, the time per output token, and the time of a token at the prefill, while decoding, and
+#: of all that are generated from the submission on.
+ComparedMetric = Literal["ttft", "tpot", "prefill", "decode", "output"]
 #: What stands for an arm's time: its median latency, the time per item at full throughput, or the median response
-#: to requests that arrive at the same moments.
-TimeMetric = Literal["median", "throughput", "response"]
+#: to requests that arrive at the same moments; of saved generations one of theirs.
+TimeMetric = Literal["median", "throughput", "response", ComparedMetric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +124,6 @@ class ComparisonSweep:
     id: str = ""
 
 
-#: The first token's time, the time per output token, and the time of a token at the prefill, while decoding, and
-#: of all that are generated from the submission on.
-ComparedMetric = Literal["ttft", "tpot", "prefill", "decode", "output"]
-
-
 @dataclass(frozen=True, slots=True)
 class TokenAgreement:
     """How many tokens of the same prompts two arms chose alike, in all generations that were timed."""
@@ -187,3 +185,12 @@ class GenerationComparison:
     pairs: tuple[GenerationPair, ...] = ()
     #: Its name in the store; empty where it was not saved.
     id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationComparisonSweep:
+    """The same two arms compared in several cells, each of them an entry of its own."""
+
+    results: tuple[GenerationComparison, ...]
+    failures: tuple[ComparisonFailure, ...] = ()
+    interrupted: bool = False

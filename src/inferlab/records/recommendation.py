@@ -185,9 +185,9 @@ class Rejection:
     """Why a configuration was not taken."""
 
     cell_id: str
-    #: "failed", "not-measured" (interrupted before), "wrong-tokens", "misses" a limit, or "slower" than the one
-    #: that is recommended.
-    reason: Literal["failed", "not-measured", "wrong-tokens", "misses", "slower"]
+    #: "failed", "not-measured" (interrupted before), "wrong-tokens", "ended-early" (fewer tokens than were asked
+    #: for), "misses" a limit, or "slower" than the one that is recommended.
+    reason: Literal["failed", "not-measured", "wrong-tokens", "ended-early", "misses", "slower"]
     #: The limit that is missed most and what was measured, as a share of it; or the throughput as a share.
     limit: str = ""
     share: float | None = None
@@ -211,4 +211,8 @@ class GenerationRecommendation:
     #: What was asked for, so that it can be searched once more, and the seconds that it was allowed.
     plan: GenerationPlan | None = None
     time_s: float = 120.0
+    #: Why engines were left out, or some of their cores and batch sizes.
+    refusals: tuple[str, ...] = ()
+    #: Why the best two could not be compared in pairs; empty where they were, or did not need to.
+    final_failure: str = ""
     id: str = ""

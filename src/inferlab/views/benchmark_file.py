@@ -9,6 +9,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ from inferlab.measure.stats import (
     seconds,
     summarize,
 )
-from inferlab.measure.unpaired import COMPARE_LIVE, CONDITIONS, SavedResult
+from inferlab.measure.unpaired import CONDITIONS, SavedResult
 from inferlab.options.plan import COLUMNS, cell_texts
 from inferlab.records import Benchmark, Cell, Outcome, Run, Summary, Window
+from inferlab.records.comparison import ComparedMetric
 from inferlab.views.fields import Field
 from inferlab.views.results import Content, finding_values, json_values, picked
 from inferlab.views.tables import FORMULA, Table, to_csv
@@ -218,7 +220,10 @@ def _parsed(path: Path, text: str) -> list[dict[str, Any]]:
     except ValueError:
         raise BadInput(f"{path} is not JSON, so it is not a saved result. Make one with: -x result.json") from None
     if isinstance(parsed, dict) and str(parsed.get("format")).startswith(_OF_GENERATIONS):
-        raise BadInput(f"{path} is of a model that generates tokens. {COMPARE_LIVE}")
+        raise BadInput(
+            f"{path} is of a model that generates tokens, and this takes benchmarks. What inferlab generate -x "
+            "wrote is compared by: inferlab compare a.json b.json"
+        )
     found = parsed.get("results", [parsed]) if isinstance(parsed, dict) else None
     if not isinstance(found, list) or not all(
         isinstance(one, dict) and _known(one.get("format")) for one in found
@@ -304,17 +309,43 @@ def _unescaped(text: str) -> str:
     return text.replace("%3D", "=").replace("%3B", ";").replace("%25", "%")
 
 
-def load_all(name: str) -> list[SavedResult]:
-    """The results of a file that were measured, or the one whose number follows a #."""
+def load_all(name: str, metric: ComparedMetric | None = None) -> list[SavedResult]:
+    """The results of a file that were measured, or the one whose number follows a #.
+
+    With a `metric` it may be a file of generations, of which that is compared.
+    """
+    if metric is not None and (generations := _generations(name, metric)):
+        if "#" in name or len(generations) == 1:
+            return [load(name, metric)]
+        return [result for _, result in generations if result is not None]
     found = [] if "#" in name else results(Path(name))
     if len(found) < 2:
         return [load(name)]
     return [_loaded(name, one) for one in found if one.get("benchmark_result")]
 
 
-def load(name: str) -> SavedResult:
+def _generations(name: str, metric: ComparedMetric) -> list[tuple[str, SavedResult | None]]:
+    """The status of every cell of a generation's file, and what is compared of it; nothing for other files."""
+    from inferlab.records.generation import FORMAT as GENERATIONS
+    from inferlab.views import generation  # late: who reads no such file needs none of it
+
+    path = Path(name.partition("#")[0])
+    content: Any = None
+    with suppress(OSError, ValueError):
+        content = parse_json(read_text(path)) if path.suffix.lower() == ".json" else None
+    if not isinstance(content, dict) or content.get("format") != GENERATIONS:
+        return []
+    return generation.saved_generations(name, content, metric)
+
+
+def load(name: str, metric: ComparedMetric | None = None) -> SavedResult:
     """A result of a file; of several, the one whose number follows a #."""
     path, _, _ = name.partition("#")
+    if metric is not None and (generations := _generations(name, metric)):
+        status, result = choose_result(name, generations)
+        if result is None:
+            raise BadInput(f"{name} has no measurement: its status is {status}.")
+        return result
     chosen = choose_result(name, results(Path(path)))
     if not chosen.get("benchmark_result"):
         raise BadInput(f"{name} has no measurement: its status is {chosen.get('status', 'unknown')}.")
@@ -341,7 +372,6 @@ def _saved(name: str, result: Mapping[str, Any]) -> SavedResult:
     check = result.get("output_check") or {}
     return SavedResult(
         label=name,
-        is_sync=scenario == "sync",
         medians_ms=tuple(float(process["median"] / batch) for process in processes),
         throughput_ms=tuple(float(1e3 / process["items_per_sec"]) for process in processes),
         seconds=float(result["benchmark_result"]["seconds_ran"]),

@@ -5,17 +5,27 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from inferlab.codec import plain
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import arm_findings, arm_runs
 from inferlab.measure.stats import Resource, resource_of, resource_ratio
 from inferlab.records import Estimate, Finding, engine_name
-from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison, Spread, TokenAgreement
+from inferlab.records.comparison import (
+    ComparedMetric,
+    Comparison,
+    ComparisonFailure,
+    ComparisonSweep,
+    GenerationComparison,
+    GenerationComparisonSweep,
+    Spread,
+    TokenAgreement,
+)
 from inferlab.units import decimal, duration, plural, share, size
 from inferlab.views import tables
 from inferlab.views.fields import (
+    GENERATION_CELL,
     MS,
     Field,
     between_at,
@@ -23,6 +33,7 @@ from inferlab.views.fields import (
     ratio_of,
     would_settle,
 )
+from inferlab.views.generation import short_labels
 from inferlab.views.reports import page as parts
 from inferlab.views.results import View, finding_values, json_values, picked, without_progress
 from inferlab.views.tables import Block, Pair, Table
@@ -33,6 +44,8 @@ COMPARISON = "inferlab-comparison/1"
 COMPARISONS = "inferlab-comparisons/1"
 #: Of files; entries of the store have a format of their own.
 GENERATION_COMPARISON = "inferlab-generation-comparison-file/1"
+#: Several in one, as above.
+GENERATION_COMPARISONS = "inferlab-generation-comparisons-file/1"
 _METRICS = {
     "median": "median latency per item",
     "throughput": "time per item at full throughput",
@@ -48,14 +61,21 @@ _INTERRUPTED = "it was interrupted; the pairs that were complete are kept."
 _NOT_OF_ARMS = ("time_s", "warmup_s", "processes", "precision")
 
 
-def view_of(record: Comparison | ComparisonSweep | GenerationComparison) -> View:
+def view_of(record: Comparison | ComparisonSweep | GenerationComparison | GenerationComparisonSweep) -> View:
     """How comparisons are shown and written."""
     if isinstance(record, GenerationComparison):
         return View(
             " / ".join(record.labels),
             lambda: generation_blocks(record),
-            lambda: _generation_table(record),
+            lambda: _generation_table([record]),
             lambda: _generation_content(record),
+        )
+    if isinstance(record, GenerationComparisonSweep):
+        return View(
+            " / ".join(record.results[0].labels if record.results else ("A", "B")),
+            lambda: _generation_sweep_blocks(record),
+            lambda: _generation_table(record.results),
+            lambda: _generation_sweep_content(record),
         )
     sweep = record if isinstance(record, ComparisonSweep) else ComparisonSweep((record,))
     title = " / ".join(sweep.results[0].labels if sweep.results else ("A", "B"))
@@ -159,6 +179,11 @@ _RESOURCES: tuple[tuple[Resource, str, Callable[[float], str]], ...] = (
 
 def outputs(comparison: Comparison) -> str:
     """Whether both arms compute the same, in a few words."""
+    if comparison.metric in get_args(ComparedMetric):
+        if comparison.outputs_match is None:
+            return "the tokens of one were not compared with the reference"
+        told = f"of {comparison.output_detail} are WRONG"
+        return f"the tokens {'of both match the reference' if comparison.outputs_match else told}"
     if comparison.outputs_match is None:
         return f"outputs not compared: {comparison.output_detail}"
     error = output_error(comparison.output_error, comparison.output_metric)
@@ -244,18 +269,22 @@ def sweep_blocks(sweep: ComparisonSweep) -> list[Block]:
     shown: list[list[Block]] = []
     for comparison in sweep.results:
         shown.append([_place(comparison, "batch size"), *blocks(comparison)])
-    for failure in sweep.failures:
-        where = f"{failure.num_cores or 'all'} cores, batch size {failure.batch_size or 'as it is'}"
-        shown.append([Pair(f"Failure ({where})", failure.message)])
-    return tables.spaced(*shown)
+    return tables.spaced(*shown, *([_failure(failure)] for failure in sweep.failures))
+
+
+def _failure(failure: ComparisonFailure) -> Pair:
+    where = f"{failure.num_cores or 'all'} cores, batch size {failure.batch_size or 'as it is'}"
+    return Pair(f"Failure ({where})", failure.message)
 
 
 def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
     """Two sweeps that were measured before, in one table: a row for each cell that both have."""
     first, count = sweep.results[0], len(sweep.results)
+    tokens = first.metric in get_args(ComparedMetric)
     fields = [
         Field("cell", "Cell", lambda comparison: comparison.place, left=True),
-        *(_A_MS, _B_MS, _RATIO),
+        *((replace(_A_MS, label="A (ms)"), replace(_B_MS, label="B (ms)")) if tokens else (_A_MS, _B_MS)),
+        _RATIO,
         Field("interval", "Interval", lambda comparison: _interval(comparison).text),
         _VERDICT,
     ]
@@ -266,6 +295,7 @@ def _saved_sweep(sweep: ComparisonSweep) -> list[Block]:
     return [
         *map(Pair, "AB", first.labels),
         Table(fields, sweep.results),
+        *([Pair("Compared", _METRICS[first.metric])] if tokens else []),
         Pair(
             "Intervals", f"they hold for all {count} cells together, at {together} %; margin {share(first.margin)}"
         ),
@@ -310,15 +340,28 @@ def table(sweep: ComparisonSweep) -> Table:
     return Table(shown, sweep.results)
 
 
-def _generation_table(comparison: GenerationComparison) -> Table:
+def _generation_sweep_blocks(sweep: GenerationComparisonSweep) -> list[Block]:
+    """Every comparison below what tells its cell from the others."""
+    told = short_labels([comparison.arms[0] for comparison in sweep.results])
+    shown = [
+        [Pair("Cell of A", place), *generation_blocks(comparison)]
+        for place, comparison in zip(told, sweep.results, strict=True)
+    ]
+    failures: list[Block] = [_failure(failure) for failure in sweep.failures]
+    return tables.spaced(*shown, failures)
+
+
+def _generation_table(comparisons: Sequence[GenerationComparison]) -> Table:
+    several = len(comparisons) > 1
     shown = [
         *_LABELS,
+        *(field.of(lambda comparison: comparison.arms[0]) for field in GENERATION_CELL[1:] if several),
         Field("metric", "metric", lambda comparison: comparison.metric, left=True),
         *(_A_MS, _B_MS, replace(_RATIO, ends=lambda comparison: comparison.ratio.ends)),
         _VERDICT,
         Field("pairs", "pairs", lambda comparison: len(comparison.log_ratios)),
     ]
-    return Table(shown, [comparison])
+    return Table(shown, comparisons)
 
 
 def _of_cell(name: str) -> Callable[[Comparison], Any]:
@@ -388,6 +431,11 @@ def _generation_content(comparison: GenerationComparison) -> dict[str, Any]:
     )
 
 
+def _generation_sweep_content(sweep: GenerationComparisonSweep) -> dict[str, Any]:
+    results = [_generation_content(comparison) for comparison in sweep.results]
+    return json_values({"format": GENERATION_COMPARISONS, "results": results, "failures": sweep.failures})
+
+
 def report(title: str, sweep: ComparisonSweep) -> str:
     """The report of comparisons of the same two arms, one for each core count and batch size: one page."""
     drawn, results = parts.Charts(), sweep.results
@@ -450,10 +498,13 @@ def _summary(results: Sequence[Comparison]) -> list[parts.Element]:
     places = [Field("", "Cores", _of_cell("num_cores")), Field("", "Batch size", _of_cell("batch_size"))]
     known = [field for field in places if all(field.get(result) is not None for result in results)]
     a, b = results[0].labels
-    margin = share(results[0].margin)
+    margin, fields, what = share(results[0].margin), _SUMMARY, ""
+    if results[0].metric in get_args(ComparedMetric):
+        fields = (_A_MS.aligned("A, ms"), _B_MS.aligned("B, ms"), *_SUMMARY[2:])
+        what = f", by the {_METRICS[results[0].metric]}"
     return [
-        parts.caption(f"A is {a}, B is {b}. Below 1, B takes less time; within {margin} both are the same."),
-        parts.sortable("comparisons", Table((*known, *_SUMMARY), results), parts.MISSING),
+        parts.caption(f"A is {a}, B is {b}{what}. Below 1, B takes less time; within {margin} both are the same."),
+        parts.sortable("comparisons", Table((*known, *fields), results), parts.MISSING),
     ]
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from inferlab.codec import plain
+from inferlab.codec import plain, restored
+from inferlab.errors import BadInput
 from inferlab.measure.findings import with_joint_noise
+from inferlab.measure.generation.comparison import process_times_ms
 from inferlab.measure.generation.stats import (
     generation_findings,
     summarize_generation,
     summarize_load,
     worst_agreement,
 )
-from inferlab.measure.stats import engine_version
+from inferlab.measure.stats import engine_version, seconds
+from inferlab.measure.unpaired import SavedResult, generation_result
 from inferlab.records import Estimate, Finding
+from inferlab.records.comparison import ComparedMetric
 from inferlab.records.generation import (
     FORMAT,
     Agreement,
@@ -488,10 +494,60 @@ def _result(row: Row) -> dict[str, Any]:
         "agreement": None if agreement is None else {"top1": agreement.top1, **plain(agreement)},
         "sequences": 0 if summary is None else summary.sequences,
         "processes": len(runs),
+        "seconds_ran": sum(seconds(window) for run in runs for window in run.windows),
+        "process_times_ms": _process_times_ms(row),
         "cell": cell,
         **{name: getattr(run, name, None) for name in ("settings", "versions", "machine")},
         "findings": finding_values(row.findings),
     }
+
+
+def _process_times_ms(row: Row) -> dict[str, list[float]]:
+    """What each process took of all that can be compared of saved results."""
+    found: dict[str, list[float]] = {}
+    for metric in get_args(ComparedMetric):
+        with suppress(BadInput):
+            found[metric] = list(process_times_ms(row.cell, row.outcome.runs, metric))
+    return found
+
+
+def saved_generations(
+    name: str, content: Mapping[str, Any], metric: ComparedMetric
+) -> list[tuple[str, SavedResult | None]]:
+    """The status of every cell in a file, and what is compared of it; refused where the file does not have it."""
+    try:
+        return [(str(one["status"]), _saved(name, content, one, metric)) for one in content["results"]]
+    except BadInput:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise BadInput(f"{name} is damaged: its measurements cannot be read.") from None
+
+
+def _saved(
+    name: str, content: Mapping[str, Any], result: Mapping[str, Any], metric: ComparedMetric
+) -> SavedResult | None:
+    if not result["processes"]:
+        return None
+    if metric not in result.get("process_times_ms", ()):
+        raise BadInput(
+            f"{name} does not say what each process took by {metric}. Write it again with "
+            "inferlab show ID -x, or compare another --metric."
+        )
+    times_ms = tuple(float(time) for time in result["process_times_ms"][metric])
+    if not times_ms:
+        return None
+    if not all(0 < time < math.inf for time in (*times_ms, result["seconds_ran"])):
+        raise ValueError("a time is not positive")
+    ended = [one["data"]["ended"] for one in result["findings"] if one["code"] == "ended-early"]
+    return generation_result(
+        *(name, restored(GenerationCell, result["cell"]), times_ms, metric),
+        seconds=float(result["seconds_ran"]),
+        model_source=str(content["model"]["source"]),
+        version=result["version"],
+        ended_early=sum(ended),
+        machine=result["machine"],
+        agreement=str(result["agreement"]["status"]),
+    )
 
 
 def _load_content(load: LoadSummary) -> dict[str, Any]:

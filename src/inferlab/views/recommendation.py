@@ -462,19 +462,25 @@ def _generation_blocks(found: GenerationRecommendation) -> list[Block]:
         (a, b), said = found.final.labels, ratio_of(found.final.ratio, "A's time per generated token")
         shown.append(Pair("In pairs", f"A ({a}) and B ({b}): B takes {said}; B is {found.final.verdict}"))
     reasons = {rejection.cell_id: rejection for rejection in found.rejections}
-    rows = [(row, reasons.get(row.cell.id)) for row in generation.rows(found.sweep)]
+    all_rows = generation.rows(found.sweep)
+    rows = [(row, reasons.get(row.cell.id)) for row in all_rows]
     ordered = sorted(rows, key=lambda row: (row[1] is not None, -_rate_of(row[0])))
-    of_row = [field.of(lambda one: one[0]) for field in generation.FIELDS if field.key in _GENERATION_SHOWN]
+    shown_fields = [field for field in generation.FIELDS if (field.key or field.label) in _GENERATION_SHOWN]
+    of_row = [field.of(lambda one: one[0]) for field in shown_fields]
     output = generation.OUTPUT.of(lambda one: one[0])
     why = Field("why_not", "why not", lambda one: _why_not(one[1]) if one[1] else "recommended", left=True)
     measured = f"{plural(len(rows), 'configuration')}, closed loop, in {duration(found.seconds)}"
     shown += ["", Table([*of_row, output, why], ordered), "", Pair("Measured", measured)]
+    shown += generation.notes(all_rows)
+    if found.final_failure:
+        shown += [Note(f"the best two were not compared in pairs: {found.final_failure}", warning=True)]
+    shown += tables.notes(f"left out: {refusal}" for refusal in found.refusals)
     if found.interrupted:
         shown += tables.notes(["it was interrupted; what was measured is kept."])
     return shown
 
 
-_GENERATION_SHOWN = ("engine", "num_cores", "batch_size", "ttft_ms", "tpot_ms", "status")
+_GENERATION_SHOWN = ("engine", "num_cores", "batch_size", "ttft_ms", "tpot_ms", "agreement", "status")
 
 
 def _rate_of(row: generation.Row) -> float:
@@ -502,6 +508,8 @@ def _reason(found: GenerationRecommendation) -> str:
     wrong = sum(rejection.reason == "wrong-tokens" for rejection in found.rejections)
     parts += [f"{missed} miss a limit"] if missed else []
     parts += [f"{wrong} have wrong tokens"] if wrong else []
+    ended = sum(rejection.reason == "ended-early" for rejection in found.rejections)
+    parts += [f"{ended} ended early"] if ended else []
     return "; ".join(parts)
 
 
@@ -523,7 +531,7 @@ def _generation_content(found: GenerationRecommendation) -> dict[str, Any]:
         "slo": [limit.text for limit in found.slo],
         "recommended": chosen and picked(chosen, "engine", "num_cores", "batch_size"),
         "reason": _reason(found) if chosen else None,
-        **picked(found, "rejections", "seconds", "interrupted"),
+        **picked(found, "rejections", "refusals", "final_failure", "seconds", "interrupted"),
         "final": found.final and without_progress(found.final),
         "model": values["model"],
         "results": values["results"],

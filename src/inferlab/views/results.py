@@ -19,7 +19,12 @@ from inferlab.files import whole_file
 from inferlab.records import Benchmark, Estimate, Machine, Outcome
 from inferlab.records.benchmark import Finding
 from inferlab.records.capacity import Capacity, GenerationCapacity
-from inferlab.records.comparison import Comparison, ComparisonSweep, GenerationComparison
+from inferlab.records.comparison import (
+    Comparison,
+    ComparisonSweep,
+    GenerationComparison,
+    GenerationComparisonSweep,
+)
 from inferlab.records.generation import GenerationSweep
 from inferlab.records.optimization import Front, Optimization
 from inferlab.records.profile import Profile
@@ -49,6 +54,7 @@ Result = (
     | Front
     | GenerationSweep
     | GenerationComparison
+    | GenerationComparisonSweep
     | GenerationCapacity
     | GenerationRecommendation
 )
@@ -56,7 +62,7 @@ Result = (
 #: Which module has the view of a kind of result.
 _VIEWS: Mapping[type, str] = {
     Benchmark: "benchmark",
-    **dict.fromkeys((Comparison, ComparisonSweep, GenerationComparison), "comparison"),
+    **dict.fromkeys((Comparison, ComparisonSweep, GenerationComparison, GenerationComparisonSweep), "comparison"),
     **dict.fromkeys((Capacity, GenerationCapacity), "capacity"),
     **dict.fromkeys((Recommendation, FleetRecommendation, GenerationRecommendation), "recommendation"),
     Profile: "profile",

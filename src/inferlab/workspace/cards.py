@@ -14,7 +14,7 @@ from inferlab.machine import vector_width
 from inferlab.measure.check import worst
 from inferlab.measure.findings import find_all
 from inferlab.measure.stats import AT_FULL_LOAD, engine_version, summarize
-from inferlab.measure.unpaired import compare_saved, saved_result
+from inferlab.measure.unpaired import compare_saved, same_requests, saved_result
 from inferlab.options.plan import COLUMNS
 from inferlab.records import (
     Benchmark,
@@ -381,7 +381,7 @@ def _unpaired(mine: Benchmark, arm: Arm, theirs: Benchmark, other: Arm, index: i
         if rival is None or not (outcome.runs and rival.runs):
             continue
         a, b = saved_result(other.label, theirs, rival), saved_result(arm.label, mine, outcome)
-        if a is not None and b is not None:
+        if a is not None and b is not None and same_requests(a, b):
             compared = compare_saved(a, b, _MARGIN)
             duels.append(_duel(compared, index, place, (other.label, arm.label)))
     return duels

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferlab import machine
-from inferlab.errors import EngineFailed
+from inferlab.errors import BadInput, EngineFailed
 from inferlab.measure.cell import check_alike, measuring_alone
 from inferlab.measure.generation.process import PreparedGeneration, Process, prepare_generation
 from inferlab.measure.generation.prompts import batch_of_prompts
@@ -23,7 +23,14 @@ from inferlab.measure.generation.stats import generation_findings
 from inferlab.measure.paired import SHORTEST_TURN_S, PairedComparison, PairedJob
 from inferlab.records import Finding, Listener
 from inferlab.records.comparison import ComparedMetric, GenerationComparison, GenerationPair, TokenAgreement
-from inferlab.records.generation import Agreement, Generation, GenerationOutcome, GenerationRun, Repetition
+from inferlab.records.generation import (
+    Agreement,
+    Generation,
+    GenerationCell,
+    GenerationOutcome,
+    GenerationRun,
+    Repetition,
+)
 
 _MOST_GENERATIONS_A_TURN = 50
 # What is found about single cells, but not about arms.
@@ -204,6 +211,25 @@ def metric_ns(repetition: Repetition, metric: ComparedMetric) -> float:
         return statistics.median((one.token_ns[-1] - one.token_ns[0]) / (len(one.token_ns) - 1) for one in decoded)
     span_ns = max(one.token_ns[-1] for one in decoded) - min(one.token_ns[0] for one in decoded)
     return span_ns / sum(len(one.token_ns) - 1 for one in decoded)
+
+
+def process_times_ms(
+    cell: GenerationCell, runs: Sequence[GenerationRun], metric: ComparedMetric
+) -> tuple[float, ...]:
+    """What each process took of what is compared, by the median of its batches; refused where that is unknown."""
+    if cell.rate is not None and metric not in ("ttft", "tpot"):
+        raise BadInput(
+            f"Requests that arrive by themselves overlap and have no {metric} time of their own. Compare them by "
+            "--metric ttft or tpot."
+        )
+    try:
+        return tuple(
+            statistics.median(metric_ns(each, metric) for each in run.repetitions if each.sequences) / 1e6
+            for run in runs
+            if any(each.sequences for each in run.repetitions)
+        )
+    except EngineFailed as error:
+        raise BadInput(str(error)) from error
 
 
 def add_agreement(before: TokenAgreement, a: Sequence[Generation], b: Sequence[Generation]) -> TokenAgreement:

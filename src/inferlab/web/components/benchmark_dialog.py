@@ -10,7 +10,7 @@ from nicegui import ui
 
 from inferlab import machine
 from inferlab.errors import BadInput
-from inferlab.options.generation import GENERATION, make_generation_plan
+from inferlab.options.generation import GENERATION, ONLY_GENERATION, make_generation_plan
 from inferlab.options.plan import COMPARISON, make_plan
 from inferlab.records import Model
 from inferlab.records.generation import GenerationPlan, GenerativeModel
@@ -290,6 +290,8 @@ _TASKS = {
 }
 _TITLES = {"compare": "compare engines", "capacity": "highest rate", "recommend": "best configuration"}
 _WITH_OBJECTIVE = ("server", "capacity", "recommend")
+# What a comparison has beside its plans, by keyword.
+_OF_COMPARISONS = {"metric": ONLY_GENERATION["metric"], **{name: COMPARISON[name] for name in ("margin", "fresh")}}
 
 
 class GenerationDialog(RequestDialog[TokenRequest]):
@@ -320,6 +322,10 @@ class GenerationDialog(RequestDialog[TokenRequest]):
             self._slo = ui.input("Objective (optional)", on_change=self.changed)
             self._slo.props('stack-label debounce=300 placeholder="ttft<500ms,tpot<50ms" data-testid="slo"')
             self._slo.props["hint"] = "What a request must meet to count as good"
+        self._compared = OptionForm("compare", self.changed, _OF_COMPARISONS)
+        with div("il-fields-3") as self._compare_row:
+            for keyword in _OF_COMPARISONS:
+                self._compared.field(keyword)
         self._form.rest(_LAID_OUT_FOR_TOKENS)
 
     def _number_chips(self, name: str, label: str, offered: Sequence[int]) -> NumberChips:
@@ -351,9 +357,9 @@ class GenerationDialog(RequestDialog[TokenRequest]):
         plan = make_generation_plan("", values)
         if task == "compare":
             a, b = replace(plan, engines=engines[:1]), replace(plan, engines=engines[1:])
-            return GenerationComparisonRequest(a, b, time_s=plan.time_s)
+            return GenerationComparisonRequest(a, b, time_s=plan.time_s, **self._compared.values())
         if task == "capacity":
-            return GenerationCapacityRequest(plan)
+            return GenerationCapacityRequest(plan, values["attainment"])
         if task == "recommend":
             return GenerationRecommendationRequest(plan, plan.time_s)
         return GenerationRequest(plan)
@@ -369,6 +375,7 @@ class GenerationDialog(RequestDialog[TokenRequest]):
         self._time.props["hint"] = "In all" if task in _TITLES else "For each combination"
         _enable(self._rate, task == "server", "" if task == "server" else "server only")
         self._slo_row.set_visibility(task in _WITH_OBJECTIVE)
+        self._compare_row.set_visibility(task == "compare")
 
     def _predicted(self, form: TokenRequest) -> str:
         request = token_request(form, self._model)

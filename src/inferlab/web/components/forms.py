@@ -131,9 +131,14 @@ class OptionForm:
     def rest(self, laid_out: Sequence[str] = ()) -> None:
         """All options that have no field yet, folded away; of `laid_out` others have fields."""
         with ui.expansion("More options").classes("il-more-options").props('dense data-testid="more-options"'):
-            for keyword, option in self._options.items():
+            for keyword in self._options:
                 if keyword not in (*self.fields, *laid_out):
-                    self.fields[keyword] = self._field(option).props(f'data-testid="option-{keyword}"')
+                    self.field(keyword)
+
+    def field(self, keyword: str) -> None:
+        """A field for an option as it is declared."""
+        field = self._field(self._options[keyword])
+        self.fields[keyword] = field.props(f'data-testid="option-{keyword}"')
 
     def _field(self, option: Option) -> ui.checkbox | ui.select | ui.input:
         label, default = option.title, option.default_of(self._command)
