@@ -182,6 +182,17 @@ def test_wrong_short_and_cached_generations_are_found(cell: GenerationCell, mode
     assert generation_findings(model, GenerationOutcome(cell, "done", good)) == ()
 
 
+def test_a_prompt_that_came_again_is_compared_with_one_that_nothing_had_seen(
+    cell: GenerationCell, model: GenerativeModel
+) -> None:
+    # All that was measured came from the cache.
+    measured = replace(run((sequence(1, 3, 5),), repeated_ms=1.0), unseen_ttft_ns=10_000_000)
+    outcome = GenerationOutcome(cell, "done", (measured, measured))
+    assert generation_findings(model, outcome) == (Finding("prefix-cached", {"share": 0.1}),)
+    own = replace(outcome, cell=replace(cell, prompts_digest="own"))
+    assert generation_findings(model, own) == (Finding("prefix-cached", {"share": 0.1, "own_prompts": True}),)
+
+
 def test_weights_that_torch_unpacks_are_not_silently_ranked_with_others(
     cell: GenerationCell, model: GenerativeModel
 ) -> None:
