@@ -11,7 +11,7 @@ import pytest
 from inferlab.lab import Lab
 from inferlab.measure.generation.stats import generation_findings
 from inferlab.records import Finding
-from inferlab.records.generation import GenerationPlan
+from inferlab.records.generation import GenerationPlan, TokenLimit
 from inferlab.views.text import finding
 
 CACHED = ("prefix_cache", "1")
@@ -53,3 +53,27 @@ def test_prompts_that_come_again_are_not_what_a_cached_one_is_compared_with(plan
     assert "Times of your own prompts that came more than once are not those of computing them" in finding(found)
     (computed,) = Lab().generate(plan).outcomes
     assert cached(generation_findings(sweep.model, computed)) == []
+
+
+def test_an_arm_of_a_comparison_that_caches_prefixes_is_named(plan: GenerationPlan) -> None:
+    b = replace(plan, engine_options=(SLOW, CACHED))
+    of_a, of_b = Lab().compare_generations(plan, b, "ttft", 1.0).findings
+    assert cached(of_a) == []
+    (found,) = cached(of_b)
+    assert found.data["share"] < 0.5
+
+
+@pytest.mark.parametrize("options", [(SLOW,), (SLOW, CACHED)])
+def test_a_capacity_of_an_engine_that_caches_prefixes_says_so(
+    plan: GenerationPlan, options: tuple[tuple[str, str], ...]
+) -> None:
+    served = replace(
+        plan,
+        scenario="server",
+        slo=(TokenLimit("ttft", 2.0, "ttft<2s"),),
+        engine_options=options,
+        time_s=2.0,
+        processes=None,
+    )
+    found = Lab().generation_capacity(served, 0.8)
+    assert len(cached(found.findings)) == (CACHED in options)

@@ -27,7 +27,7 @@ from inferlab.records.generation import Agreement, Generation, GenerationOutcome
 
 _MOST_GENERATIONS_A_TURN = 50
 # What is found about single cells, but not about arms.
-_NOT_OF_ARMS = ("one-process", "prefix-cached")
+_NOT_OF_ARMS = ("one-process",)
 
 
 class GenerationComparisonJob(PairedJob[GenerationJob]):
@@ -158,6 +158,8 @@ class GenerationArms:
         for arm, process in sorted(self._processes.items()):
             process.resume()
             if self._pair == 0:
+                process.wake()
+                process.check_cached_prefix()
                 process.check(1)
             run = process.run()
             check_alike(self._before[arm], run)
