@@ -41,6 +41,7 @@ from inferlab.store import Document, open_store
 from inferlab.store.formats import record_of
 from tests.helpers.onnx_files import save_linear
 from tests.helpers.runs import a_run
+from tests.helpers.workers import is_stopped
 
 MS = 1_000_000
 
@@ -258,16 +259,6 @@ def test_fresh_processes_are_forked_from_none(linear: Path, monkeypatch: pytest.
     pools.clear()
     Lab().compare(plan, plan, time_s=0.5)
     assert None not in pools
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether Linux says so; a process that waits for a CPU stops when it gets one."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-            return True
-        time.sleep(0.001)
-    return False
 
 
 def test_outputs_of_the_arms_are_compared_by_the_models_precision(linear: Path) -> None:
