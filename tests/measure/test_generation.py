@@ -18,18 +18,14 @@ from inferlab.model.generative import read_generative
 from inferlab.records import Finding
 from inferlab.records.generation import (
     Agreement,
-    CacheSize,
-    Generation,
     GenerationCell,
     GenerationOutcome,
     GenerationPlan,
-    GenerationRun,
     GenerativeModel,
-    Repetition,
 )
+from tests.helpers.generations import run, sequence
 
 PLAN = GenerationPlan("demo:llama_tiny", engines=("fake",), num_cores=(1,))
-MATCH = Agreement("match", "torch", 64, 0, 64, 32, 32)
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +37,6 @@ def model() -> GenerativeModel:
 def cell(model: GenerativeModel) -> GenerationCell:
     (found,) = generation_cells(replace(PLAN, prompt_tokens=(10,), new_tokens=(3,)), model)
     return found
-
-
-def sequence(*token_ms: float, finish: str = "length") -> Generation:
-    times = tuple(int(one * 1e6) for one in token_ms)
-    return Generation("p", 10, 0, times, tuple(range(len(times))), finish)  # type: ignore[arg-type]
-
-
-def run(
-    *batches: tuple[Generation, ...], repeated_ms: float = 10.0, agreement: Agreement = MATCH
-) -> GenerationRun:
-    repetitions = tuple(Repetition(each, 0, 4_000_000, {}, 50_000) for each in batches)
-    return GenerationRun(
-        *("cell", "2026-01-01T00:00:00+00:00", repetitions, 0.5, 0.25, 0.03, 1, 2, 3, 4),
-        *(CacheSize(256.0, 256.0, None, "f16"), int(repeated_ms * 1e6), agreement, {"fake": "1"}, {}),
-        *(replace(machine.describe(), cpu_quota=None), True),
-    )
 
 
 def test_a_plan_is_the_product_of_its_lists_each_cell_once(model: GenerativeModel) -> None:
