@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,19 @@ from inferlab import machine
 from inferlab.errors import BadInput
 from inferlab.measure.generation.cells import generation_cells, needed_bytes
 from inferlab.measure.generation.prompts import random_tokens
-from inferlab.measure.generation.reference import Reference, Score, agreement_of, compare_tokens, kl_divergence
+from inferlab.measure.generation.reference import (
+    GenerationJob,
+    Reference,
+    Score,
+    agreement_of,
+    compare_tokens,
+    dequantized,
+    kl_divergence,
+    reference_for,
+)
 from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
 from inferlab.model.generative import read_generative
-from inferlab.records import Finding
+from inferlab.records import Finding, ignore
 from inferlab.records.generation import (
     Agreement,
     GenerationCell,
@@ -70,6 +80,38 @@ def test_torch_needs_memory_for_the_weights_in_32_bits(cell: GenerationCell, mod
     packed = replace(model, size_bytes=1000, parameters=10_000)
     assert needed_bytes(cell, packed) == 1000 + 13 * 256
     assert needed_bytes(replace(cell, engine="torch"), packed) == 40_000 + 13 * 512
+
+
+@pytest.mark.parametrize(("told", "expected"), [("fp32", 40_000), ("bf16", 20_000), ("auto", 20_500)])
+def test_torch_needs_memory_for_the_type_that_it_is_told(
+    cell: GenerationCell, model: GenerativeModel, told: str, expected: int
+) -> None:
+    folder = replace(model, kind="transformers", precision="BF16", size_bytes=20_500, parameters=10_000)
+    on_torch = replace(cell, engine="torch", engine_options=(("dtype", told),))
+    assert needed_bytes(on_torch, folder) == expected + 13 * 512
+
+
+def test_a_reference_and_unpacked_weights_that_the_memory_has_no_room_for_are_not_begun(
+    cell: GenerationCell, model: GenerativeModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 8_000_000_000)
+    large = replace(model, parameters=2_000_000_000, digest="large", path=str(tmp_path / "none.gguf"))
+    job = GenerationJob(cell, large, 1.0)
+    found = reference_for(job, ignore)
+    assert found.checks == ()
+    assert found.reason == "the reference would need about 7.92 GiB of memory; 7.45 GiB are available"
+    with pytest.raises(BadInput, match=r"unpacked to 32 bits would need about 7\.92 GiB of memory"):
+        dequantized(job, ignore).__enter__()
+    assert not (tmp_path / "converted").exists()
+
+
+def test_more_sequences_than_llamacpp_computes_at_once_are_refused_before_loading(model: GenerativeModel) -> None:
+    pytest.importorskip("xllamacpp")
+    plan = replace(PLAN, engines=("llamacpp",), batch_sizes=(256, 4000), prompt_tokens=(8,), new_tokens=(1,))
+    with pytest.raises(BadInput, match=r"Engine 'llamacpp' computes 256 sequences at once at most, not 4000\."):
+        generation_cells(plan, model)
 
 
 def test_prompts_are_new_for_each_repetition_and_the_same_for_every_engine(cell: GenerationCell) -> None:
