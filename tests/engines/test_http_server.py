@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -74,7 +76,10 @@ class TextOnly(BaseHTTPRequestHandler):
         if "ignore_eos" in body:
             self.send_error(422, "ignore_eos is not known")
             return
-        events = [json.dumps({"choices": [{"text": " a"}]})] * body["max_tokens"]
+        self._stream(body, [{"choices": [{"text": " a"}]}] * body["max_tokens"])
+
+    def _stream(self, body: dict[str, Any], choices: list[dict[str, Any]]) -> None:
+        events = [json.dumps(choice) for choice in choices]
         self._answer("text/event-stream", "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]))
 
     def _answer(self, kind: str, text: str) -> None:
@@ -88,12 +93,53 @@ class TextOnly(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture
-def text_only() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), TextOnly)
+class Merges(TextOnly):
+    """Streams the texts of two tokens at a time, and at the end how many tokens there were where that is asked."""
+
+    most = 6
+
+    def _stream(self, body: dict[str, Any], choices: list[dict[str, Any]]) -> None:
+        told = {"choices": [], "usage": {"completion_tokens": min(self.most, len(choices))}}
+        super()._stream(body, choices[::2] + [told] * ("stream_options" in body))
+
+
+class Splits(Merges):
+    """Counts fewer tokens than it streams texts."""
+
+    most = 2
+
+
+@contextmanager
+def serving(kind: type[TextOnly]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+
+
+@pytest.fixture
+def text_only() -> Iterator[str]:
+    with serving(TextOnly) as address:
+        yield address
+
+
+def test_tokens_whose_texts_come_together_are_counted_by_the_server() -> None:
+    with serving(Merges) as address:
+        sweep = Lab().generate(replace(PLAN, engines=(address,), verify=False))
+    (outcome,) = sweep.outcomes
+    assert outcome.failure is None
+    assert outcome.runs[0].settings["tokens"] == "counted by the server"
+    assert {(len(one.token_ids), one.finish_reason) for one in sequences_of(outcome)} == {(6, "length")}
+    assert "ended-early" not in {finding.code for finding in generation_findings(sweep.model, outcome)}
+
+
+def test_a_server_that_counts_fewer_tokens_than_texts_is_not_measured() -> None:
+    with serving(Splits) as address:
+        (outcome,) = Lab().generate(replace(PLAN, engines=(address,), verify=False)).outcomes
+    assert outcome.failure is not None
+    assert (
+        "the server streamed 3 texts for 2 tokens, so that no time of a token is known" in outcome.failure.message
+    )
 
 
 def test_a_server_that_tells_no_token_ids_is_measured_unchecked_and_not_called_wrong(text_only: str) -> None:
@@ -107,6 +153,7 @@ def test_a_server_that_tells_no_token_ids_is_measured_unchecked_and_not_called_w
         "the server does not say which tokens it chose",
     )
     assert outcome.runs[0].settings["ends"] == "as the server likes"
+    assert outcome.runs[0].settings["tokens"] == "one for each event with text"
     assert {len(sequence.token_ids) for sequence in sequences_of(outcome)} == {6}
 
 

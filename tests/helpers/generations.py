@@ -22,16 +22,20 @@ MATCH = Agreement("match", "torch", 64, 0, 64, 32, 32)
 MISMATCH = Agreement("mismatch", "torch", 8, 0, 64, 1, 32)
 
 
-def generation_run(
-    *token_ms: float, agreement: Agreement = MATCH, finish: str = "length", prompt_tokens: int = 10
-) -> GenerationRun:
-    """A process that generated one sequence, whose tokens were available at these times."""
+def sequence(*token_ms: float, finish: str = "length", prompt_tokens: int = 10) -> Generation:
+    """A sequence whose tokens were available at these times."""
     times = tuple(int(one * 1e6) for one in token_ms)
-    sequence = Generation("p", prompt_tokens, 0, times, tuple(range(len(times))), finish)  # type: ignore[arg-type]
+    return Generation("p", prompt_tokens, 0, times, tuple(range(len(times))), finish)  # type: ignore[arg-type]
+
+
+def run(
+    *batches: tuple[Generation, ...], repeated_ms: float | None = 10.0, agreement: Agreement = MATCH
+) -> GenerationRun:
+    """A process that generated these batches, one after the other."""
     return GenerationRun(
         cell_id="cell",
         started_at="2026-01-01T00:00:00+00:00",
-        repetitions=(Repetition((sequence,), 0, 0, {}, 0),),
+        repetitions=tuple(Repetition(batch, 0, 4_000_000, {}, 50_000) for batch in batches),
         ready_s=0.5,
         load_s=0.25,
         first_generation_s=0.03,
@@ -40,13 +44,21 @@ def generation_run(
         prefilled_memory_bytes=3,
         decoded_memory_bytes=4,
         cache=CacheSize(256.0, 256.0, None, "f16"),
-        repeated_ttft_ns=None,
+        repeated_ttft_ns=None if repeated_ms is None else int(repeated_ms * 1e6),
         agreement=agreement,
         versions={"fake": "1"},
         settings={},
         machine=replace(machine.describe(), cpu_quota=None),
         pinned=True,
     )
+
+
+def generation_run(
+    *token_ms: float, agreement: Agreement = MATCH, finish: str = "length", prompt_tokens: int = 10
+) -> GenerationRun:
+    """A process that generated one sequence, whose tokens were available at these times."""
+    only = sequence(*token_ms, finish=finish, prompt_tokens=prompt_tokens)
+    return run((only,), repeated_ms=None, agreement=agreement)
 
 
 def generation_comparison(

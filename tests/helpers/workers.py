@@ -1,8 +1,10 @@
-"""A worker on the scripted engine."""
+"""A worker on the scripted engine, and whether a process is stopped."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from inferlab.worker import Launch, Worker
@@ -30,3 +32,13 @@ def load(
     }
     worker.send("load", **{**request, **changes})
     return worker.wait("load", patience_s=patience_s).data
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether Linux says so; a process that waits for a CPU stops when it gets one."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            return True
+        time.sleep(0.001)
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,24 +13,29 @@ from inferlab import machine
 from inferlab.errors import BadInput
 from inferlab.measure.generation.cells import generation_cells, needed_bytes
 from inferlab.measure.generation.prompts import random_tokens
-from inferlab.measure.generation.reference import Reference, Score, agreement_of, compare_tokens, kl_divergence
+from inferlab.measure.generation.reference import (
+    GenerationJob,
+    Reference,
+    Score,
+    agreement_of,
+    compare_tokens,
+    dequantized,
+    kl_divergence,
+    reference_for,
+)
 from inferlab.measure.generation.stats import generation_findings, summarize_generation, worst_agreement
 from inferlab.model.generative import read_generative
-from inferlab.records import Finding
+from inferlab.records import Finding, ignore
 from inferlab.records.generation import (
     Agreement,
-    CacheSize,
-    Generation,
     GenerationCell,
     GenerationOutcome,
     GenerationPlan,
-    GenerationRun,
     GenerativeModel,
-    Repetition,
 )
+from tests.helpers.generations import run, sequence
 
 PLAN = GenerationPlan("demo:llama_tiny", engines=("fake",), num_cores=(1,))
-MATCH = Agreement("match", "torch", 64, 0, 64, 32, 32)
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +47,6 @@ def model() -> GenerativeModel:
 def cell(model: GenerativeModel) -> GenerationCell:
     (found,) = generation_cells(replace(PLAN, prompt_tokens=(10,), new_tokens=(3,)), model)
     return found
-
-
-def sequence(*token_ms: float, finish: str = "length") -> Generation:
-    times = tuple(int(one * 1e6) for one in token_ms)
-    return Generation("p", 10, 0, times, tuple(range(len(times))), finish)  # type: ignore[arg-type]
-
-
-def run(
-    *batches: tuple[Generation, ...], repeated_ms: float = 10.0, agreement: Agreement = MATCH
-) -> GenerationRun:
-    repetitions = tuple(Repetition(each, 0, 4_000_000, {}, 50_000) for each in batches)
-    return GenerationRun(
-        *("cell", "2026-01-01T00:00:00+00:00", repetitions, 0.5, 0.25, 0.03, 1, 2, 3, 4),
-        *(CacheSize(256.0, 256.0, None, "f16"), int(repeated_ms * 1e6), agreement, {"fake": "1"}, {}),
-        *(replace(machine.describe(), cpu_quota=None), True),
-    )
 
 
 def test_a_plan_is_the_product_of_its_lists_each_cell_once(model: GenerativeModel) -> None:
@@ -90,6 +80,38 @@ def test_torch_needs_memory_for_the_weights_in_32_bits(cell: GenerationCell, mod
     packed = replace(model, size_bytes=1000, parameters=10_000)
     assert needed_bytes(cell, packed) == 1000 + 13 * 256
     assert needed_bytes(replace(cell, engine="torch"), packed) == 40_000 + 13 * 512
+
+
+@pytest.mark.parametrize(("told", "expected"), [("fp32", 40_000), ("bf16", 20_000), ("auto", 20_500)])
+def test_torch_needs_memory_for_the_type_that_it_is_told(
+    cell: GenerationCell, model: GenerativeModel, told: str, expected: int
+) -> None:
+    folder = replace(model, kind="transformers", precision="BF16", size_bytes=20_500, parameters=10_000)
+    on_torch = replace(cell, engine="torch", engine_options=(("dtype", told),))
+    assert needed_bytes(on_torch, folder) == expected + 13 * 512
+
+
+def test_a_reference_and_unpacked_weights_that_the_memory_has_no_room_for_are_not_begun(
+    cell: GenerationCell, model: GenerativeModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("INFERLAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 8_000_000_000)
+    large = replace(model, parameters=2_000_000_000, digest="large", path=str(tmp_path / "none.gguf"))
+    job = GenerationJob(cell, large, 1.0)
+    found = reference_for(job, ignore)
+    assert found.checks == ()
+    assert found.reason == "the reference would need about 7.92 GiB of memory; 7.45 GiB are available"
+    with pytest.raises(BadInput, match=r"unpacked to 32 bits would need about 7\.92 GiB of memory"):
+        dequantized(job, ignore).__enter__()
+    assert not (tmp_path / "converted").exists()
+
+
+def test_more_sequences_than_llamacpp_computes_at_once_are_refused_before_loading(model: GenerativeModel) -> None:
+    pytest.importorskip("xllamacpp")
+    plan = replace(PLAN, engines=("llamacpp",), batch_sizes=(256, 4000), prompt_tokens=(8,), new_tokens=(1,))
+    with pytest.raises(BadInput, match=r"Engine 'llamacpp' computes 256 sequences at once at most, not 4000\."):
+        generation_cells(plan, model)
 
 
 def test_prompts_are_new_for_each_repetition_and_the_same_for_every_engine(cell: GenerationCell) -> None:
@@ -180,6 +202,17 @@ def test_wrong_short_and_cached_generations_are_found(cell: GenerationCell, mode
     )
     good = (run((sequence(10, 12, 16),)), run((sequence(10, 12, 16),)))
     assert generation_findings(model, GenerationOutcome(cell, "done", good)) == ()
+
+
+def test_a_prompt_that_came_again_is_compared_with_one_that_nothing_had_seen(
+    cell: GenerationCell, model: GenerativeModel
+) -> None:
+    # All that was measured came from the cache.
+    measured = replace(run((sequence(1, 3, 5),), repeated_ms=1.0), unseen_ttft_ns=10_000_000)
+    outcome = GenerationOutcome(cell, "done", (measured, measured))
+    assert generation_findings(model, outcome) == (Finding("prefix-cached", {"share": 0.1}),)
+    own = replace(outcome, cell=replace(cell, prompts_digest="own"))
+    assert generation_findings(model, own) == (Finding("prefix-cached", {"share": 0.1, "own_prompts": True}),)
 
 
 def test_weights_that_torch_unpacks_are_not_silently_ranked_with_others(

@@ -39,8 +39,11 @@ from inferlab.measure.paired import (
 from inferlab.records import ComparisonSweep, Event, Pair, Run, Samples, Spread, Window, ignore
 from inferlab.store import Document, open_store
 from inferlab.store.formats import record_of
+from inferlab.views import results
+from tests.helpers.comparisons import COMPARISON
 from tests.helpers.onnx_files import save_linear
 from tests.helpers.runs import a_run
+from tests.helpers.workers import is_stopped
 
 MS = 1_000_000
 
@@ -215,13 +218,44 @@ def test_a_request_that_was_given_up_counts_as_the_longest_that_was_not() -> Non
     assert list(responses_ns(served(1, 3, arrivals=2))) == [MS, 3 * MS]
 
 
-def test_the_tail_is_that_of_all_requests_of_a_pair_where_there_are_enough() -> None:
-    few, many = a_run(served(*[1.0] * 99)), a_run(served(*[1.0] * 60), served(*[1.0] * 40))
-    slow = a_run(served(*[1.0] * 90, *[2.0] * 10))
-    assert tail_ratio([Pair(few, many, 0.0)]) is None
-    assert tail_ratio([Pair(many, slow, 0.0), Pair(many, few, 0.0)]) is None
-    found = tail_ratio([Pair(many, slow, 0.0), Pair(slow, slow, 0.0)])
-    assert found is not None and found.value == pytest.approx(math.sqrt(2)) and found.level == 0.98
+def spread_out(factor: float, count: int, seed: int = 0) -> Run:
+    """Requests whose responses spread as those of a queue do, in two windows."""
+    responses = factor * np.random.default_rng(seed).exponential(10.0, count)
+    return a_run(served(*responses[: count // 2]), served(*responses[count // 2 :]))
+
+
+def test_the_tail_is_of_pairs_that_are_pooled_until_each_arm_has_enough_requests() -> None:
+    few = [Pair(spread_out(1, 330, seed), spread_out(2, 330, seed), 0.0) for seed in range(5)]
+    assert tail_ratio(few[:2], BUILT_IN_PRIOR) is None
+    # One group, which has no interval; what is left belongs to it.
+    for pairs in (few[:3], few):
+        alone = tail_ratio(pairs, BUILT_IN_PRIOR)
+        assert alone is not None and alone.ends is None
+        assert alone.value == pytest.approx(2.0, rel=1e-6)
+    short = Pair(spread_out(1, 700), spread_out(2, 600), 0.0)
+    assert tail_ratio([short], BUILT_IN_PRIOR) is None
+
+
+def test_groups_are_expected_to_differ_by_what_chance_makes_of_a_tail() -> None:
+    # Groups that agree by chance: their spread alone would give an interval of no width.
+    pair = Pair(spread_out(1, 662), spread_out(2, 662), 0.0)
+    found = tail_ratio([pair] * 3, BUILT_IN_PRIOR)
+    assert found is not None and (found.method, found.level) == ("moderated", 0.98)
+    assert found.value == pytest.approx(2.0, rel=1e-6)
+    low, high = found.ends or (2.0, 2.0)
+    # The quantiles of an exponential at 98.6 and 99.4 %: each tail has a standard error of about 9 %.
+    assert 0.8 < low < 1.9 < 2.1 < high < 5.0
+
+
+def test_a_comparison_of_responses_says_how_many_requests_its_tail_needs() -> None:
+    a = replace(spread_out(1, 40), windows=(served(*[1.0] * 40, arrivals=40),))
+    pair = Pair(a, replace(a, windows=(served(*[1.0] * 40, arrivals=41),)), 0.0)
+    shown = results.lines(replace(COMPARISON, metric="response", pairs=(pair, pair)))
+    assert (
+        "99th percentile: none yet: it needs 662 requests, and 80 arrived for each arm; give more time with -t"
+        in shown
+    )
+    assert not any(line.startswith("99th percentile") for line in results.lines(COMPARISON))
 
 
 def test_arms_that_serve_get_the_same_requests_in_each_double_turn(linear: Path) -> None:
@@ -258,16 +292,6 @@ def test_fresh_processes_are_forked_from_none(linear: Path, monkeypatch: pytest.
     pools.clear()
     Lab().compare(plan, plan, time_s=0.5)
     assert None not in pools
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether Linux says so; a process that waits for a CPU stops when it gets one."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-            return True
-        time.sleep(0.001)
-    return False
 
 
 def test_outputs_of_the_arms_are_compared_by_the_models_precision(linear: Path) -> None:

@@ -91,6 +91,11 @@ def files_of(conversion: Conversion, listener: Listener) -> Iterator[Path]:
         os.close(in_use)
 
 
+def is_made(conversion: Conversion) -> bool:
+    """Whether its files are there already."""
+    return (_places(conversion)[1] / _FILES).is_file()
+
+
 def remembered(conversion: Conversion) -> Mapping[str, str] | None:
     """The options that were decided when this was converted and measured before; None where it was not."""
     _, folder = _places(conversion)

@@ -24,7 +24,7 @@ from inferlab.measure.cell import PreparedCell, measuring_alone, prepare_cell
 from inferlab.measure.cells import Job, with_inputs_of
 from inferlab.measure.children import Children
 from inferlab.measure.queueing import poisson_arrivals
-from inferlab.measure.stats import latencies_ns, service_ns
+from inferlab.measure.stats import latencies_ns, samples_needed, service_ns
 from inferlab.model.inputs import digest
 from inferlab.records import Estimate, Event, Fact, Listener, Plan, Run, Samples, Window, is_release
 from inferlab.records.comparison import Comparison, Pair, Spread, SpreadPrior, Spreads, TimeMetric
@@ -42,8 +42,8 @@ _SHORTEST_COMMON_TURN_S = 0.1
 _REQUESTS_A_TURN = 20
 _SERVED_SHARE, _SERVED_S = 0.025, 1.0
 _OVERTIME = 1.5
-# Fewer requests have no 99th percentile.
-_REQUESTS_OF_A_TAIL = 100
+#: Of requests that arrive by themselves the tail is compared as well.
+TAIL = 99.0
 _WARMUP_S = 0.15
 # Double turns of the first pairs, before their variances are known, and of any pair.
 _FIRST_TURNS = 8
@@ -353,7 +353,7 @@ def compare(job: ComparisonJob, listener: Listener) -> Comparison:
         cells=(a.cell, b.cell),
         models=(a.model, b.model),
         pairs=pairs,
-        tail_ratio=tail_ratio(pairs) if arms.metric == "response" else None,
+        tail_ratio=tail_ratio(pairs, job.prior) if arms.metric == "response" else None,
         **fields,
     )
 
@@ -500,15 +500,42 @@ def _metric(scenarios: Sequence[str]) -> TimeMetric:
     return "median" if set(scenarios) == {"sync"} else "throughput"
 
 
-def tail_ratio(pairs: Sequence[Pair]) -> Estimate | None:
-    """B's 99th percentile of the response times over A's, of all requests of each pair."""
-    ratios: list[float] = []
+def tail_ratio(pairs: Sequence[Pair], prior: SpreadPrior) -> Estimate | None:
+    """B's 99th percentile of the response times over A's; None where too few requests carry one.
+
+    Pairs that follow each other are pooled until both arms have enough. The interval is of these groups, moderated
+    as that of the medians: they are expected to differ at least by what chance makes of the tail of so many.
+    """
+    groups: list[list[NDArray[np.int64]]] = []
+    is_open = False
     for pair in pairs:
-        of_a, of_b = (np.concatenate([responses_ns(window) for window in run.windows]) for run in (pair.a, pair.b))
-        if min(len(of_a), len(of_b)) < _REQUESTS_OF_A_TAIL:
-            return None
-        ratios.append(float(np.percentile(of_b, 99) / np.percentile(of_a, 99)))
-    return intervals.student(ratios, 1 - intervals.ALPHA)
+        responses = [np.concatenate([responses_ns(window) for window in run.windows]) for run in (pair.a, pair.b)]
+        if is_open:
+            responses = [np.concatenate(both) for both in zip(groups.pop(), responses, strict=True)]
+        groups.append(responses)
+        is_open = min(map(len, responses)) < samples_needed(TAIL)
+    if is_open and len(groups) > 1:
+        left = groups.pop()
+        groups[-1] = [np.concatenate(both) for both in zip(groups[-1], left, strict=True)]
+    elif is_open:
+        return None
+    logs = [math.log(np.percentile(of_b, TAIL) / np.percentile(of_a, TAIL)) for of_a, of_b in groups]
+    least_sd = math.sqrt(fmean(_tail_variance(of_a) + _tail_variance(of_b) for of_a, of_b in groups))
+    return intervals.moderated(logs, 1 - intervals.ALPHA, intervals.at_least(prior, least_sd))
+
+
+def _tail_variance(responses: NDArray[np.int64]) -> float:
+    """Of the logarithm of the tail, by chance alone: between the order statistics one standard error around it."""
+    error = math.sqrt(TAIL * (100 - TAIL) / len(responses))
+    low, high = np.percentile(responses, (TAIL - error, min(100.0, TAIL + error)))
+    return (math.log(high / low) / 2) ** 2
+
+
+def requests_of(pairs: Sequence[Pair]) -> int:
+    """How many requests arrived for each arm, the fewer of both."""
+    arrived = [[window.arrivals or 0 for window in run.windows] for pair in pairs for run in (pair.a, pair.b)]
+    counts = list(map(sum, arrived))
+    return min(sum(counts[::2]), sum(counts[1::2]))
 
 
 def responses_ns(window: Window) -> NDArray[np.int64]:

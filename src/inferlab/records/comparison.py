@@ -98,7 +98,7 @@ class Comparison:
     spread: Spread | None = None
     #: What tells it apart from the others of a sweep of saved results; where arms were measured, their cells do.
     place: str = ""
-    #: B's 99th percentile over A's, where requests arrive by themselves and every pair had enough of them.
+    #: B's 99th percentile over A's, where requests arrive by themselves and enough of them did.
     tail_ratio: Estimate | None = None
     #: Of how many entries of a series A's times are; 0: of the processes of one result.
     entries: int = 0

@@ -267,6 +267,8 @@ class GenerationRun:
     arrivals: int | None = None
     #: What the tokens of the first sequence say up to the end; empty where there is no tokenizer, or no sound.
     transcript: str = ""
+    #: The first token of the same prompt when nothing had seen it; None where an earlier version measured.
+    unseen_ttft_ns: int | None = None
 
     @property
     def windows(self) -> tuple[Window, ...]:

@@ -10,8 +10,8 @@ from typing import Any, get_args
 from inferlab.codec import plain
 from inferlab.measure.check import deviates, worst
 from inferlab.measure.findings import arm_findings, arm_runs
-from inferlab.measure.stats import Resource, resource_of, resource_ratio
-from inferlab.records import Estimate, Finding, engine_name
+from inferlab.measure.stats import Resource, resource_of, resource_ratio, samples_needed
+from inferlab.records import Finding, engine_name
 from inferlab.records.comparison import (
     ComparedMetric,
     Comparison,
@@ -92,8 +92,8 @@ def blocks(comparison: Comparison) -> list[Block]:
     """The arms, then the verdict with all that qualifies it."""
     shown = _arms(comparison, decimal)
     shown.append(Pair("Verdict", f"{comparison.verdict} ({said(comparison)})", strong=True))
-    if comparison.tail_ratio is not None:
-        shown.append(Pair("99th percentile", _tail(comparison.tail_ratio)))
+    if tail := _tail(comparison):
+        shown.append(Pair("99th percentile", tail))
     shown += _resources(comparison)
     shown.append(Pair("Measured", f"{_measured(comparison)}; {duration(comparison.seconds)}"))
     if comparison.spread is not None:
@@ -150,8 +150,16 @@ def token_text(tokens: TokenAgreement) -> str:
     )
 
 
-def _tail(ratio: Estimate) -> str:
-    return "B's is " + ratio_of(ratio, "A's")
+def _tail(comparison: Comparison) -> str:
+    """The ratio of the tails, or why there is none yet; empty where no requests arrived by themselves."""
+    if comparison.tail_ratio is not None:
+        return "B's is " + ratio_of(comparison.tail_ratio, "A's")
+    if comparison.metric != "response" or not comparison.pairs:
+        return ""
+    from inferlab.measure.paired import TAIL, requests_of  # late: few comparisons are of responses
+
+    count, needed = requests_of(comparison.pairs), samples_needed(TAIL)
+    return f"none yet: it needs {needed} requests, and {count} arrived for each arm; give more time with -t"
 
 
 def _resources(comparison: Comparison) -> list[Block]:
@@ -530,7 +538,7 @@ def _how(comparison: Comparison) -> dict[str, str]:
     machine = runs[-1].machine if runs else None
     return {
         "Measured": f"{taken}; {duration(comparison.seconds)} for each comparison",
-        "99th percentile": _tail(comparison.tail_ratio) if comparison.tail_ratio else "",
+        "99th percentile": _tail(comparison),
         "Spread": spread_text(comparison.spread) if comparison.spread else "",
         "Model": comparison.models[0].source if comparison.models else "",
         "Scenario": comparison.cells[0].scenario if comparison.cells else "",

@@ -292,7 +292,13 @@ GENERATION_FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "prefix-cached": lambda d: (
         f"a prompt that was seen before took {share(d['share'])} of the time to its first token: the engine "
-        "caches prefixes. Its numbers are of new prompts."
+        "caches prefixes. "
+        + (
+            "Times of your own prompts that came more than once are not those of computing them: give more "
+            "prompts, or turn the cache off."
+            if d.get("own_prompts")
+            else "Its numbers are of new prompts."
+        )
     ),
     "late-dispatch": lambda d: (
         f"{share(d['share'])} of the requests were given to a free engine late, by up to "

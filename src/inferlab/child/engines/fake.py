@@ -113,9 +113,7 @@ class FakeGenerator(Fake):
 
     def prefill(self, prompts: Any) -> Any:
         """Wait for every token of the prompt, unless it was seen before and prefixes are cached."""
-        known = self._prefix_cache and prompts.tobytes() in self._seen
-        self._seen.add(prompts.tobytes())
-        self._wait(0 if known else prompts.shape[1])
+        self._wait(self._uncached(prompts))
         return self._next(list(enumerate(prompts[:, -1])))
 
     def step(self, tokens: Any) -> Any:
@@ -125,8 +123,14 @@ class FakeGenerator(Fake):
 
     def advance(self, pieces: Sequence[Tuple[int, Any]]) -> Any:
         """Wait for the longest piece."""
-        self._wait(max(len(tokens) for _, tokens in pieces))
+        self._wait(max(self._uncached(tokens) if len(tokens) > 1 else 1 for _, tokens in pieces))
         return self._next([(number, tokens[-1]) for number, tokens in pieces])
+
+    def _uncached(self, prompts: Any) -> int:
+        """How many tokens of prompts [..., position] have to be computed."""
+        known = self._prefix_cache and prompts.tobytes() in self._seen
+        self._seen.add(prompts.tobytes())
+        return 0 if known else prompts.shape[-1]
 
     def _wait(self, tokens: int) -> None:
         self._runs += 1

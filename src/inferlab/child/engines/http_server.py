@@ -23,6 +23,8 @@ _DONE = "[DONE]"
 # not end a sequence, no prefix is taken from a cache, and token ids are told.
 _EXTENSIONS = {"ignore_eos": True, "cache_prompt": False, "return_token_ids": True}
 _TRIAL = (1, 2, 3)
+# Of a server that tells no token ids: how many tokens there were.
+_COUNTED_BY = {True: "counted by the server", False: "one for each event with text"}
 
 
 class _Form(NamedTuple):
@@ -31,6 +33,8 @@ class _Form(NamedTuple):
     ids: bool
     extended: bool
     logprobs: bool
+    #: Whether it says at the end how many tokens there were.
+    usage: bool
 
 
 class HttpServer(WholeSequences):
@@ -68,6 +72,7 @@ class HttpServer(WholeSequences):
             "prompt": "token ids" if self._form.ids else "text",
             "ends": "ignored" if self._form.extended else "as the server likes",
             "token_ids": ids_by,
+            **({} if ids_by != "none" else {"tokens": _COUNTED_BY[self._form.usage]}),
         }
 
     def versions(self) -> Dict[str, str]:
@@ -104,9 +109,23 @@ class HttpServer(WholeSequences):
 
     def _complete(self, prompt: Any, row: int, new_tokens: int, emit: Callable[[int], None]) -> None:
         ids = self.behind_context(prompt, row).tolist()
-        for choice in self._stream(self._body(self._form, ids, new_tokens)):
-            for token in _token_ids(choice) or [0] * bool(choice.get("text")):
-                emit(token)
+        count, counted = 0, None
+        for event in self._stream(self._body(self._form, ids, new_tokens)):
+            counted = (_counted(event) if self._form.usage else None) or counted
+            for choice in _choices(event):
+                for token in _token_ids(choice) or [0] * bool(choice.get("text")):
+                    count += 1
+                    emit(token)
+        if counted is not None:
+            if count > counted:
+                raise BadOption(
+                    "the server streamed {} texts for {} tokens, so that no time of a token is known".format(
+                        count, counted
+                    )
+                )
+            # Those that came together with others: each of them is there when the last is.
+            for _ in range(counted - count):
+                emit(0)
 
     def _find_model(self, name: str) -> str:
         answer = self._ask("GET", "/models", None)
@@ -131,7 +150,7 @@ class HttpServer(WholeSequences):
             if not ids:
                 self._text = _detokenizer(model, kind)
             for extended in (True, False):
-                form = _Form(ids, extended, False)
+                form = _Form(ids, extended, logprobs=False, usage=False)
                 try:
                     choices = self._try(form)
                 except _Rejected as error:
@@ -147,14 +166,22 @@ class HttpServer(WholeSequences):
                         richer = form._replace(logprobs=True)
                         if any(_token_ids(choice) for choice in self._try(richer)):
                             return richer, "told with logprobs"
+                # An event may have the text of several tokens: then only the server can count them.
+                with contextlib.suppress(_Rejected):
+                    counting = form._replace(usage=True)
+                    if any(map(_counted, self._events(counting))):
+                        return counting, "none"
                 return form, "none"
         raise refusals[0]
 
     def _try(self, form: _Form) -> List[Dict[str, Any]]:
-        choices = list(self._stream(self._body(form, list(_TRIAL), 2)))
+        choices = [choice for event in self._events(form) for choice in _choices(event)]
         if not choices:
             raise self._foreign("it streams no tokens")
         return choices
+
+    def _events(self, form: _Form) -> List[Dict[str, Any]]:
+        return list(self._stream(self._body(form, list(_TRIAL), 2)))
 
     def _body(self, form: _Form, ids: List[int], new_tokens: int) -> Dict[str, Any]:
         body: Dict[str, Any] = {
@@ -169,6 +196,8 @@ class HttpServer(WholeSequences):
             body.update(_EXTENSIONS, cache_salt=uuid.uuid4().hex)
         if form.logprobs:
             body["logprobs"] = 1
+        if form.usage:
+            body["stream_options"] = {"include_usage": True}
         return body
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -213,7 +242,7 @@ class HttpServer(WholeSequences):
             raise self._foreign("its answer is not JSON") from None
 
     def _stream(self, body: Dict[str, Any]) -> Iterator[Dict[str, Any]]:
-        """The choices of the events as they arrive."""
+        """The events as they arrive."""
         response = self._send("POST", "/completions", body)
         kind = response.headers.get_content_type()
         if kind != "text/event-stream":
@@ -233,7 +262,9 @@ class HttpServer(WholeSequences):
                 event = json.loads(text)
                 if "error" in event:
                     raise BadOption("the server failed: {}".format(_message(text)))
-                yield from event.get("choices", ())
+                if not all(isinstance(choice, dict) for choice in _choices(event)):
+                    raise TypeError
+                yield event
         except (OSError, http.client.HTTPException):
             self._connection().close()
             raise BadOption("the server closed the connection within an answer") from None
@@ -275,6 +306,18 @@ class _Address:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_S, context=context)
         return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+
+
+def _choices(event: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The pieces of text of an event; none of one that only counts."""
+    return list(event.get("choices") or ())
+
+
+def _counted(event: Dict[str, Any]) -> Optional[int]:
+    """How many tokens an event says that were generated so far; None where it does not."""
+    usage = event.get("usage")
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and count > 0 else None
 
 
 def _token_ids(choice: Dict[str, Any]) -> List[int]:

@@ -240,7 +240,8 @@ class GenerationProbe(Probe):
         return token_reading(rate, len(arrivals_ns), number, sequences, self._slo)
 
     def end(self) -> GenerationRun:
-        """Compare the tokens once more; the record of all that was measured."""
+        """See whether prefixes are cached, compare the tokens once more; the record of all that was measured."""
+        self._process.check_cached_prefix()
         self._process.check(1)
         return self._process.run()
 

@@ -58,6 +58,10 @@ _USUAL = {
 _AT_ONCE: dict[Serving, int] = {"continuous batching": 8, "by the server": 32, "one at a time": 1}
 # With fewer requests for each process, fewer processes are measured.
 _REQUESTS_A_PROCESS = 20
+# Engines that compute so many sequences at once at most (LLAMA_MAX_SEQ).
+_MOST_SEQUENCES = {"llamacpp": 256}
+# The types that torch runs weights in, where it is told one.
+_TORCH_TYPES = frozenset({"fp32", "fp16", "bf16"})
 # Beside weights and cache, for buffers and the packages.
 _BASE_BYTES = 500_000_000
 
@@ -180,17 +184,25 @@ def _refuse_misfit(cell: GenerationCell, model: GenerativeModel) -> None:
             f"{model.source} is a folder of {model.kind} already, with weights in {model.precision}. "
             "Leave the engine option weights out."
         )
-    needed, available = needed_bytes(cell, model) + _BASE_BYTES, machine.available_memory_bytes()
-    if available is not None and needed > available:
-        raise BadInput(
-            f"{model.source} on {cell.engine} would need about {size(needed)} of memory for its weights and "
-            f"{tokens * cell.batch_size} tokens; {size(available)} are available. Give fewer tokens or sequences."
-        )
+    short = memory_shortage(needed_bytes(cell, model), f" for its weights and {tokens * cell.batch_size} tokens")
+    if short:
+        raise BadInput(f"{model.source} on {cell.engine} {short}. Give fewer tokens or sequences.")
+
+
+def memory_shortage(needed: float, what: str = "") -> str:
+    """What is said where the memory has no room for so many bytes; empty where it has, or nothing tells."""
+    needed, available = needed + _BASE_BYTES, machine.available_memory_bytes()
+    if available is None or needed <= available:
+        return ""
+    return f"would need about {size(needed)} of memory{what}; {size(available)} are available"
 
 
 def _refuse_batch(cell: GenerationCell, prompts: PromptSet | None) -> None:
     if cell.batch_size == 1:
         return
+    most = _MOST_SEQUENCES.get(engine_name(cell.engine))
+    if most is not None and cell.batch_size > most:
+        raise BadInput(f"Engine '{cell.engine}' computes {most} sequences at once at most, not {cell.batch_size}.")
     if cell.rate is not None and serving_of(cell) == "one at a time":
         raise BadInput(
             f"Engine '{cell.engine}' serves one request at a time; {cell.batch_size} sequences at once are not "
@@ -299,6 +311,9 @@ def needed_bytes(cell: GenerationCell, model: GenerativeModel) -> float:
     if registry.is_server(cell.engine):
         return 0.0
     weights = weights_in_force(cell, model)
+    told = dict(cell.engine_options).get("dtype")
+    if engine_name(cell.engine) == REFERENCE and told in _TORCH_TYPES:
+        weights = told
     loaded = float(model.size_bytes) if weights is None else model.parameters * _BYTES.get(weights, 4.0)
     tokens = cell.batch_size * (cell.depth + cell.prompt_tokens + cell.new_tokens)
     return loaded + tokens * model.kv_bytes_per_token(_CACHE_BYTES.get(engine_name(cell.engine), 2.0))

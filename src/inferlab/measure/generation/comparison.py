@@ -19,7 +19,7 @@ from inferlab.measure.cell import check_alike, measuring_alone
 from inferlab.measure.generation.process import PreparedGeneration, Process, prepare_generation
 from inferlab.measure.generation.prompts import batch_of_prompts
 from inferlab.measure.generation.reference import GenerationJob, Tokens
-from inferlab.measure.generation.stats import generation_findings
+from inferlab.measure.generation.stats import generation_findings, worst_agreement
 from inferlab.measure.paired import SHORTEST_TURN_S, PairedComparison, PairedJob
 from inferlab.records import Finding, Listener
 from inferlab.records.comparison import ComparedMetric, GenerationComparison, GenerationPair, TokenAgreement
@@ -33,8 +33,10 @@ from inferlab.records.generation import (
 )
 
 _MOST_GENERATIONS_A_TURN = 50
+# Each so-manieth pair has its tokens compared with the reference, the first among them.
+_PAIRS_A_CHECK = 6
 # What is found about single cells, but not about arms.
-_NOT_OF_ARMS = ("one-process", "prefix-cached")
+_NOT_OF_ARMS = ("one-process",)
 
 
 class GenerationComparisonJob(PairedJob[GenerationJob]):
@@ -128,7 +130,7 @@ class GenerationArms:
         )
         self.turns = [np.array(pair.turns) for pair in pairs]
         self._before = tuple(map(tuple, self.runs))
-        #: With the reference, in the first pair; with each other the arms are compared in every generation.
+        #: With the reference, the worst so far; with each other the arms are compared in every generation.
         self.agreements: list[Agreement] = list(before.agreements) if before else []
         self.tokens = before.tokens if before else TokenAgreement(0, 0, 0, 0)
         self._pair, self._generations = 0, 1
@@ -142,13 +144,17 @@ class GenerationArms:
         slowest_s = 0.0
         for arm in order:
             self._processes[arm] = process = stack.enter_context(Process(self._prepared[arm], pair))
-            if pair == 0:
+            if self._is_checked:
                 process.check(0)
             process.warm_up()
             slowest_s = max(slowest_s, _generation_s(process.generate_once(self._prompts(arm, 1))))
             process.pause()
         self._generations = max(1, min(_MOST_GENERATIONS_A_TURN, math.ceil(SHORTEST_TURN_S / slowest_s)))
         return self._generations * slowest_s
+
+    @property
+    def _is_checked(self) -> bool:
+        return self._pair % _PAIRS_A_CHECK == 0
 
     def take_turn(self, arm: int, turn: int, last: bool) -> None:
         """Generate behind the prompts of this double turn."""
@@ -164,12 +170,14 @@ class GenerationArms:
         """The double turns: of each turn the median of what is compared."""
         for arm, process in sorted(self._processes.items()):
             process.resume()
-            if self._pair == 0:
+            if self._is_checked:
+                process.wake()
+                process.check_cached_prefix()
                 process.check(1)
             run = process.run()
             check_alike(self._before[arm], run)
-            if self._pair == 0:
-                self.agreements.append(run.agreement)
+            if self._is_checked:
+                self.agreements[arm : arm + 1] = [worst_agreement([*self.runs[arm], run])]
             self.runs[arm].append(replace(run, agreement=self.agreements[arm]))
         for of_a, of_b in zip(*self._generated, strict=True):
             for one, other in zip(of_a, of_b, strict=True):

@@ -31,6 +31,7 @@ from inferlab.measure.generation.prompts import (
     batch_of_prompts,
     random_tokens,
     request_prompts,
+    unseen_prompts,
 )
 from inferlab.measure.generation.reference import (
     CHECK_POSITIONS,
@@ -50,6 +51,7 @@ from inferlab.measure.generation.reference import (
     load_request,
     reference_for,
 )
+from inferlab.measure.generation.stats import CACHED_SHARE
 from inferlab.measure.queueing import poisson_arrivals
 from inferlab.records import Event, Listener
 from inferlab.records.generation import Agreement, CacheSize, Generation, GenerationRun, Repetition
@@ -62,6 +64,8 @@ _MADE_AT_LOAD = ("allocated", "pool", "shared buffer")
 # given up.
 _OVERTIME = 1.25
 _OVERTIME_REQUESTS = 4
+# A prompt that looks cached is followed by so many others at most: a new one may only have been disturbed.
+_PREFIX_TRIALS = 3
 
 
 def measure_generation(
@@ -141,6 +145,8 @@ class Process(FreshProcesses):
         self._generations = 0
         self._requests = 0
         self._arrivals: int | None = None
+        #: To the first token of a prompt that nothing had seen, and of the same one again.
+        self._unseen_ttft_ns: int | None = None
         self._repeated_ttft_ns: int | None = None
         self._before_bytes: int | None = None
         began = time.monotonic()
@@ -308,22 +314,29 @@ class Process(FreshProcesses):
         )
 
     def check_cached_prefix(self) -> None:
-        """Ask the last prompt once more: it is answered soon only where prefixes are cached.
+        """Ask a prompt that nothing has seen, then the same again: that is answered soon only from a cache.
 
-        A sound is the same each time, so that nothing can be told by it.
+        What was measured is no measure of it: prompts of the user's own come again, and may be in the cache
+        themselves. A sound is the same each time, so that nothing can be told by it.
         """
-        if self._cell.audio_digest:
+        if self._cell.audio_digest or (self._cell.rate is not None and not self._requests):
             return
+        for _ in range(_PREFIX_TRIALS):
+            prompts = unseen_prompts(self._job)
+            unseen_ns, repeated_ns = self._first_token_ns(prompts), self._first_token_ns(prompts)
+            if unseen_ns is None or repeated_ns is None:
+                return
+            self._unseen_ttft_ns, self._repeated_ttft_ns = unseen_ns, repeated_ns
+            if repeated_ns >= CACHED_SHARE * unseen_ns:
+                return
+
+    def _first_token_ns(self, prompts: Tokens) -> int | None:
+        """Until every prompt of a batch, or the first as a request, has a token; None where it was given up."""
         if self._cell.rate is None:
-            prompts = batch_of_prompts(self._job, self._number, self._generations - 1)
-            again = generate(self._worker, prompts, 1).arrays()["token_ns"][:, 0].max()
-        elif self._requests:
-            last = request_prompts(self._job, self._number, self._requests - 1, 1)
-            reply = self._answer(last, np.zeros(1, np.int64), 1, _OVERTIME_REQUESTS * self._first_generation_s + 1)
-            again = reply.arrays()["token_ns"][0, 0]
-        else:
-            return
-        self._repeated_ttft_ns = int(again) if again > 0 else None
+            return int(generate(self._worker, prompts, 1).arrays()["token_ns"][:, 0].max())
+        patience_s = _OVERTIME_REQUESTS * self._first_generation_s + 1
+        arrays = self._answer([prompts[0]], np.zeros(1, np.int64), 1, patience_s).arrays()
+        return int(arrays["token_ns"][0, 0] - arrays["submitted_ns"][0]) if arrays["finished"][0] else None
 
     def run(self) -> GenerationRun:
         """The record of all that was measured."""
@@ -344,6 +357,7 @@ class Process(FreshProcesses):
             decoded_memory_bytes=told["decoded_memory_bytes"],
             cache=self._cache(settings, told),
             repeated_ttft_ns=self._repeated_ttft_ns,
+            unseen_ttft_ns=self._unseen_ttft_ns,
             agreement=self.agreement(),
             versions=self.versions,
             settings=settings,

@@ -47,6 +47,14 @@ def batch_of_prompts(job: GenerationJob, process: int, repetition: int) -> Token
     return np.stack([job.prompts[(first + row) % len(job.prompts)] for row in range(cell.batch_size)])
 
 
+def unseen_prompts(job: GenerationJob) -> Tokens:
+    """Prompts [sequence, position] that nothing has seen, not even a server that ran before."""
+    cell = job.cell
+    return np.random.default_rng().integers(
+        0, job.model.vocabulary, (cell.batch_size, cell.prompt_tokens), np.int64
+    )
+
+
 def request_prompts(job: GenerationJob, process: int, first: int, count: int) -> list[Tokens]:
     """The prompts [position] of so many requests; new ones until those of the user's own are used up."""
     if job.prompts:

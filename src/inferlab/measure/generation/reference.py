@@ -22,8 +22,14 @@ from inferlab.child import protocol
 from inferlab.engines import registry
 from inferlab.errors import BadInput, InferlabError
 from inferlab.measure.check import Arrays, cache_outputs, read_cached
-from inferlab.measure.conversion import Conversion, converted
-from inferlab.measure.generation.cells import REFERENCE, is_converted, is_unpacked, runs_torch_weights
+from inferlab.measure.conversion import Conversion, converted, is_made
+from inferlab.measure.generation.cells import (
+    REFERENCE,
+    is_converted,
+    is_unpacked,
+    memory_shortage,
+    runs_torch_weights,
+)
 from inferlab.records import Event, Listener, engine_name
 from inferlab.records.generation import Agreement, GenerationCell, GenerationPlan, GenerativeModel
 from inferlab.settings import cache_folder
@@ -51,6 +57,7 @@ _PLAIN = "onnxruntime"
 _PLAIN_OPTIONS = {"graph_optimization": "disabled", "spinning": "0", "cache": "0"}
 _STATEFUL = "openvino"
 _STATEFUL_OPTIONS = {"cache": "0", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+_IN_32_BITS = 4.0
 _UNQUANTIZED = ("F32", "F16", "BF16")
 
 
@@ -84,6 +91,8 @@ def dequantized(job: GenerationJob, listener: Listener) -> Iterator[Path]:
         conditions=[],
         patience_s=job.patience_s,
     )
+    if not is_made(wanted) and (short := memory_shortage(_IN_32_BITS * job.model.parameters)):
+        raise BadInput(f"{job.model.source} unpacked to 32 bits {short}.")
     with converted(wanted, lambda file: 0.0, listener) as file:
         yield file.path.parent
 
@@ -121,6 +130,9 @@ def reference_for(job: GenerationJob, listener: Listener) -> Reference:
     cached = read_cached(path, _CHECKS)
     if cached is not None:
         return Reference(told, cached, same_graph=maker.same_graph)
+    loaded = job.model.size_bytes if maker.same_graph else _IN_32_BITS * job.model.parameters
+    if short := memory_shortage(loaded):
+        return Reference(told, reason=f"the reference {short}")
     listener(Event("reference", {"label": label}))
     try:
         checks = tuple(_reference_checks(job, maker, prompts, positions, listener))

@@ -32,8 +32,8 @@ from inferlab.records.generation import (
     TokenMetric,
 )
 
-# A first token that comes in less than this share of the usual time was not computed.
-_CACHED_SHARE = 0.5
+#: A first token that comes in less than this share of the time of a new prompt's was not computed.
+CACHED_SHARE = 0.5
 
 
 def summarize_generation(runs: Sequence[GenerationRun]) -> GenerationSummary | None:
@@ -215,15 +215,23 @@ def _of_tokens(cell: GenerationCell, runs: Sequence[GenerationRun]) -> list[Find
                 },
             )
         )
-    # Against the soonest of new prompts: a disturbed one is late, but none comes before it is computed.
     shares = [
-        run.repeated_ttft_ns / min(sequence.token_ns[0] - sequence.submitted_ns for sequence in _sequences(run))
+        run.repeated_ttft_ns / _unseen_ttft_ns(run)
         for run in runs
         if run.repeated_ttft_ns is not None and _sequences(run)
     ]
-    if shares and median(shares) < _CACHED_SHARE:
-        found.append(Finding("prefix-cached", {"share": median(shares)}))
+    if shares and median(shares) < CACHED_SHARE:
+        # Prompts of the user's own come again.
+        again = {"own_prompts": True} if cell.prompts_digest else {}
+        found.append(Finding("prefix-cached", {"share": median(shares), **again}))
     return found
+
+
+def _unseen_ttft_ns(run: GenerationRun) -> int:
+    """Until the first token of a new prompt, as far as earlier versions tell: the soonest that was measured."""
+    if run.unseen_ttft_ns is not None:
+        return run.unseen_ttft_ns
+    return min(sequence.token_ns[0] - sequence.submitted_ns for sequence in _sequences(run))
 
 
 # A dispatcher is late by more than this, and this share of the time to the first token; and where more than this
