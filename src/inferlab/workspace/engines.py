@@ -82,28 +82,21 @@ class Engines:
 
     def choices(self, model: Model | GenerativeModel, profiling: bool = False) -> list[EngineChoice]:
         """All engines for a model, those that can be chosen first; the scripted one only where it can."""
-        usual, choices = [], []
-        if isinstance(model, GenerativeModel):
-            usual = [name for name in _GENERATORS if model.kind == "gguf" or name != "llamacpp"]
+        generates = isinstance(model, GenerativeModel)
+        usual = [name for name in _GENERATORS if model.kind == "gguf" or name != "llamacpp"] if generates else []
+        choices = []
         for engine in self.all():
             choice = EngineChoice(engine.name, title(engine.name), reason(engine, model, profiling))
             # Of those that cannot generate, what is made for it and not installed is worth a line.
-            told = (
-                engine.name in _GENERATORS and engine.state != "ready"
-                if isinstance(model, GenerativeModel)
-                else engine.name != registry.FAKE
-            )
-            if told or not choice.reason:
+            installable = engine.name in _GENERATORS and engine.state != "ready"
+            if not choice.reason or (installable if generates else engine.name != registry.FAKE):
                 choices.append(choice)
-        place = {name: number for number, name in enumerate(usual)}
-        return sorted(
-            choices,
-            key=lambda choice: (
-                bool(choice.reason),
-                place.get(choice.name, len(usual)),
-                choice.name == registry.FAKE,
-            ),
-        )
+
+        def order(choice: EngineChoice) -> tuple[bool, int, bool]:
+            place = usual.index(choice.name) if choice.name in usual else len(usual)
+            return bool(choice.reason), place, choice.name == registry.FAKE
+
+        return sorted(choices, key=order)
 
     def refuse(self, name: str, model: Model | GenerativeModel, profiling: bool = False) -> None:
         """Refuse an engine that is none of the known ones, or that cannot run a model, or generate with it.

@@ -314,7 +314,8 @@ class Tracker:
             if event.code in _OF_PARTS:
                 self._fraction = event.fraction
             return
-        line = _line(event)
+        installs = event.code == "install"
+        line = f"{event.data['step']} {event.data['detail']}".strip() if installs else prose(event)
         if line and (not self._lines or self._lines[-1] != line):
             self._lines = [*self._lines[-_LONGEST_LOG:], line]
 
@@ -335,9 +336,3 @@ class Tracker:
         elapsed_s = now - self._began
         left_s = elapsed_s * (1 - fraction) / fraction if elapsed_s > _GUESS_AFTER_S and fraction > 0.02 else None
         return Progress(part.name, fraction, left_s)
-
-
-def _line(event: Event) -> str:
-    if event.code == "install":
-        return f"{event.data['step']} {event.data['detail']}".strip()
-    return prose(event)

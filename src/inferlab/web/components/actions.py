@@ -61,11 +61,6 @@ def described(job: QueuedJob) -> str:
     return f"{NOUNS[job.kind]} on {' and '.join(engines)}"
 
 
-def time_left(seconds: float | None) -> str:
-    """About how long something still takes; empty where nobody knows."""
-    return "" if seconds is None else f"about {duration(seconds)} left"
-
-
 def duration(seconds: float) -> str:
     """A length of time, roughly."""
     if seconds < 90:
@@ -181,7 +176,8 @@ class JobProgress:
         self._bar.set(0.0 if waits else job.fraction)
         self._stage.set_text("Waiting" if waits else job.stage or NAMES[job.kind])
         share = "" if job.fraction is None or self._ring else f"{job.fraction:.0%}"
-        rest = ", ".join(filter(None, (share, time_left(job.left_s))))
+        left = "" if job.left_s is None else f"about {duration(job.left_s)} left"
+        rest = ", ".join(filter(None, (share, left)))
         state = "ends, and saves what is measured" if job.cancel else self._place(job) if waits else rest
         self._left.set_text(state)
         if self._cancel is not None:
