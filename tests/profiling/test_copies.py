@@ -88,8 +88,18 @@ def test_the_best_copy_is_timed_on_the_other_engines_too(profile: Profile) -> No
     best = min(profile.performance.copies, key=lambda copy: copy.ms_per_batch)
     assert others and "onnxruntime" not in {other.engine for other in others}
     assert {(other.int8, other.channels) for other in others} == {(best.int8, best.channels)}
-    assert all(other.ms_per_batch > 0 for other in others)
+    assert all(other.ms_per_batch > 0 and (other.unchanged_ms or 0) > 0 for other in others)
     assert list(others) == sorted(others, key=lambda other: other.ms_per_batch)
+
+
+def test_where_no_copy_is_within_the_budget_the_model_itself_is_timed_on_the_other_engines(tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), replace(WANTED, budget=1e-9))
+    assert profile.performance is not None
+    others = profile.performance.other_engines
+    assert "openvino" in {other.engine for other in others}
+    assert all((other.int8, other.channels) == (False, 0.0) for other in others)
+    assert all(other.ms_per_batch == other.unchanged_ms for other in others)
 
 
 def test_optimize_makes_exactly_what_was_estimated(profile: Profile, tmp_path: Path) -> None:
@@ -134,7 +144,7 @@ def test_shares_of_channels_that_the_budget_does_not_allow_are_timed_last(tmp_pa
     told: list[str] = []
 
     def listen(event: Event) -> None:
-        if event.code in ("making-copy", "measuring-copy", "estimated"):
+        if event.code in ("making-copy", "measuring-copy", "estimated") and "engine" not in event.data:
             told.append(f"{event.code} {event.data.get('copy', '')}".strip())
 
     # Less than any copy costs: nothing counts, so no estimate is told.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import tempfile
 import time
@@ -130,9 +129,8 @@ def measure_copies(
         for recipe in pruned:
             if copies.measure(recipe):
                 yield copies.profile
-        best = copy_to_try_elsewhere(copies.profile, wanted.budget, metric) if wanted.estimate else None
-        if best is not None:
-            copies.measure_elsewhere(best)
+        if weights and wanted.estimate:
+            copies.measure_elsewhere(copy_to_try_elsewhere(copies.profile, wanted.budget, metric))
             yield copies.profile
 
 
@@ -322,24 +320,34 @@ class _Copies:
         self._profile = replace(self._profile, problems=(*self._profile.problems, *variant.problems))
         return True
 
-    def measure_elsewhere(self, copy: ChangedCopy) -> None:
-        """Time a copy on every other engine that is ready; one that fails or computes wrongly is left out."""
-        made = self._made[_name(copy.recipe)]
-        assert made is not None
+    def measure_elsewhere(self, copy: ChangedCopy | None) -> None:
+        """Time the model and a copy on every other engine that is ready; what fails or is wrong is left out."""
+        made = None if copy is None else self._made[_name(copy.recipe)]
         here = self._job.cell.engine.partition("==")[0]
         others: list[OtherEngine] = []
         for engine in registry.list_engines():
-            if engine.state != "ready" or engine.name == here or made.model.kind not in engine.kinds:
+            if engine.state != "ready" or engine.name == here or self._job.model.kind not in engine.kinds:
                 continue
-            if time.monotonic() > self._deadline:
-                break
-            self._listener(Event("measuring-copy", {"copy": _name(copy.recipe), "engine": engine.name}))
-            with contextlib.suppress(InferlabError):
-                variant = self._timer.measure(made.model, engine=engine.name)
-                if variant.output_check.status != "mismatch":
-                    others.append(OtherEngine(engine.name, copy.int8, copy.channels, variant.ms_per_batch))
+            # Without it the engine's own speed would be credited to the change.
+            unchanged_ms = self._ms_on(engine.name, self._job.model, "")
+            ms = None if made is None else self._ms_on(engine.name, made.model, _name(made.recipe))
+            if copy is not None and ms is not None:
+                others.append(OtherEngine(engine.name, copy.int8, copy.channels, ms, unchanged_ms))
+            elif unchanged_ms is not None:
+                others.append(OtherEngine(engine.name, False, 0.0, unchanged_ms, unchanged_ms))
         others.sort(key=lambda other: other.ms_per_batch)
         self._profile = replace(self._profile, other_engines=tuple(others))
+
+    def _ms_on(self, engine: str, model: Model, name: str) -> float | None:
+        """What a model takes on another engine; None where it fails, is wrong, or the time for copies is over."""
+        if time.monotonic() > self._deadline:
+            return None
+        self._listener(Event("measuring-copy", {"copy": name, "engine": engine}))
+        try:
+            variant = self._timer.measure(model, engine=engine)
+        except InferlabError:
+            return None
+        return None if variant.output_check.status == "mismatch" else variant.ms_per_batch
 
     def _make(self, recipe: Recipe, folder: Path, meanwhile: Callable[[], object] | None) -> _Made:
         model = self._job.model

@@ -394,9 +394,11 @@ def other_engine(profile: Profile) -> str:
         return ""
     here = performance.estimated_ms_per_batch or performance.ms_per_batch
     changed = what_is_done_by(other.int8, other.channels)
+    than = "the estimate here" if performance.estimated_ms_per_batch else "here"
+    there = f", and {decimal(other.unchanged_ms)} without that" if changed and other.unchanged_ms else ""
     return (
-        f"{other.engine} takes {decimal(other.ms_per_batch)} ms/batch ({changed}), "
-        f"{here / other.ms_per_batch:.3g} times as fast as the estimate here"
+        f"{other.engine} takes {decimal(other.ms_per_batch)} ms/batch ({changed or 'the model as it is'}){there}, "
+        f"{here / other.ms_per_batch:.3g} times as fast as {than}"
     )
 
 

@@ -501,7 +501,8 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "pruned-copy": lambda d: f"Measuring a copy with {d['level']:g} of the weights zero",
     "making-copy": lambda d: f"Making a copy: {d['copy']}",
     "measuring-copy": lambda d: (
-        f"Measuring a copy: {d['copy']}" + (f", on {d['engine']}" if "engine" in d else "")
+        (f"Measuring a copy: {d['copy']}" if d["copy"] else "Measuring the model as it is")
+        + (f", on {d['engine']}" if "engine" in d else "")
     ),
     "estimated": lambda d: _estimated(d["gain"]),
     "quantizing": lambda d: f"Quantising a copy to {d['precision']}",
