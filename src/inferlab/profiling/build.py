@@ -96,9 +96,10 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
             profile = _with_problem(profile, error)
             yield with_estimate(profile, wanted.budget)
         estimated = with_estimate(profile, wanted.budget)
-        best = best_gain(estimated)
-        if (part is _performance and not told) or (part is _mixed and best is not None and best.shares):
-            _tell_estimate(estimated, listener)
+        if part is _mixed and (not told or _has_shares(estimated)):
+            _tell_estimate(estimated, listener, shares=True)
+        elif part is _performance and not told:
+            told = _tell_estimate(estimated, listener)
     if wanted.verify:
         profile = with_estimate(profile, wanted.budget)
         if best_gain(profile) is None:
@@ -111,12 +112,21 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
             yield _with_problem(profile, error)
 
 
-def _tell_estimate(profile: Profile, listener: Listener) -> bool:
-    """Tell what the user came for as soon as it is known, since all else may take minutes; whether it was told."""
+def _tell_estimate(profile: Profile, listener: Listener, shares: bool = False) -> bool:
+    """Tell what the user came for as soon as it is known, since all else may take minutes; whether it was told.
+
+    Shares of channels by groups are only predicted until copies with them were timed.
+    """
     best = best_gain(profile)
-    if best is not None:
-        listener(Event("estimated", {"gain": best}))
-    return best is not None
+    if best is None or (best.shares and not shares):
+        return False
+    listener(Event("estimated", {"gain": best}))
+    return True
+
+
+def _has_shares(profile: Profile) -> bool:
+    best = best_gain(profile)
+    return best is not None and bool(best.shares)
 
 
 def _with_problem(profile: Profile, error: InferlabError) -> Profile:
