@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from inferlab.lab import Lab
-from inferlab.measure.cells import only_job
+from inferlab.measure.cells import Job, only_job
 from inferlab.measure.paired import ComparisonJob
+from inferlab.model.inputs import Data
 from inferlab.profiling import build as module
 from inferlab.profiling.build import verify
 from inferlab.profiling.channel_shares import best_shares
@@ -18,9 +19,9 @@ from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.gains import best_gain, shares_recipe
 from inferlab.profiling.loss import evaluate
 from inferlab.profiling.options import Request
-from inferlab.records import Comparison, Listener, Model, Plan, ignore
-from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
-from inferlab.records.profile import ChangedCopy, PerformanceProfile, Profile, ProfileOptions
+from inferlab.records import Comparison, Listener, Model, OutputCheck, Plan, ignore
+from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
+from inferlab.records.profile import ChangedCopy, PerformanceProfile, Profile, ProfileOptions, Verified
 from inferlab.transform.prune import prune
 from tests.helpers.perceptrons import perceptron, some_data
 from tests.helpers.sweeps import WRONG, compared
@@ -115,3 +116,31 @@ def test_shares_of_channels_are_not_told_before_a_copy_with_them_was_timed(
     )
     assert best_gain(profile) is None and profile.problems == ()
     assert told == ["predicted"]
+
+
+def test_what_was_estimated_is_made_with_the_same_data_however_few_the_loss_profile_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[Recipe, int]] = []
+
+    def quantized(
+        request: Request, costs: object, profile: PerformanceProfile, data: Data, *_: object
+    ) -> Iterator[PerformanceProfile]:
+        recipe = Recipe(quantization=Quantization("static", calibration_items=data.items))
+        copy = ChangedCopy(recipe, profile.ms_per_batch / 2, {}, Distance(0.01, data.items, generated=True))
+        yield replace(profile, copies=(copy,), ms_interval=None)
+
+    def verified(job: Job, recipe: Recipe, predicted: float, data: Data, time_s: float, *_: object) -> Verified:
+        made.append((recipe, data.items))
+        return Verified(1.0, None, 2.0, 0.0, 0.01, OutputCheck("unchecked"))
+
+    monkeypatch.setattr(module, "measure_copies", quantized)
+    monkeypatch.setattr(module, "measure_mixed_copies", lambda *_: iter(()))
+    monkeypatch.setattr(module, "verify", verified)
+    monkeypatch.setattr(module, "_items", lambda *_: 2)
+    model = perceptron(tmp_path / "model")
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), ProfileOptions(verify=True, time_s=0.3))
+    assert profile.loss is not None and profile.loss.items == 2
+    (copy,) = profile.performance.copies if profile.performance is not None else ()
+    assert made == [(copy.recipe, 8)]
+    assert copy.recipe.quantization is not None and copy.recipe.quantization.calibration_items == 8

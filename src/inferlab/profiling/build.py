@@ -257,7 +257,8 @@ def _verified(request: Request, profile: Profile, listener: Listener) -> Profile
     job, best = request.job, profile.gains[0]
     recipe = gain_recipe(profile, best)
     assert recipe is not None and profile.performance is not None, "what counts was tried"
-    data = data_for(request, profile.loss.items if profile.loss and profile.loss.items else ITEMS)
+    # Those that the copies of the estimate were made and judged with.
+    data = data_for(request)
     predicted = best.ms_per_batch / profile.performance.ms_per_batch
     verified = verify(job, recipe, predicted, data, request.wanted.time_s, request.spreads, listener)
     if best.zeros and profile.estimate is not None:
