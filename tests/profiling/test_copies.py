@@ -165,6 +165,18 @@ def test_shares_of_channels_that_the_budget_does_not_allow_are_timed_last(tmp_pa
     ]
 
 
+def test_an_interruption_keeps_the_copies_that_were_timed_by_then(tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+
+    def interrupt(event: Event) -> None:
+        if event.code == "measuring-copy" and event.data["copy"] == "25 % of channels removed":
+            raise KeyboardInterrupt
+
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), WANTED, interrupt)
+    assert profile.interrupted and profile.performance is not None
+    assert [(copy.int8, copy.channels) for copy in profile.performance.copies] == [(True, 0.0)]
+
+
 # The more of the middle layer is zero, the less it takes.
 SPARSE = """
 import time

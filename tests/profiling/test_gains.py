@@ -129,6 +129,14 @@ def test_what_an_engine_is_faster_by_itself_is_not_credited_to_the_change(other:
     assert other_engine(with_estimate(a_profile(performance=performance, loss=None, estimate=None), 0.1)) == told
 
 
+def test_an_interrupted_profile_says_that_it_is_why_no_speed_up_is_predicted() -> None:
+    untimed = replace(profiled(), interrupted=True)
+    shown = "\n".join(tables.text(blocks(untimed)))
+    assert "it was interrupted before any changed copy was timed, so no speed-up is predicted." in shown
+    assert "--levels" not in shown
+    assert "other engines measure them with --levels" in "\n".join(tables.text(blocks(profiled())))
+
+
 def test_no_loss_profile_is_needed_where_copies_tell_their_own() -> None:
     profile = with_estimate(
         a_profile(performance=timed(copy(INT8, 2.0, 3.0, 0.02)), loss=None, estimate=None), 0.01

@@ -52,10 +52,10 @@ def test_the_best_gain_is_made_and_held_against_its_measurement(
 
     def half_the_time(
         request: Request, costs: object, profile: PerformanceProfile, *_: object
-    ) -> Iterator[PerformanceProfile]:
+    ) -> Iterator[tuple[PerformanceProfile, bool]]:
         recipe = Recipe(pruning=Pruning(0.5, pattern=CHANNEL, layers={"middle": 0.5, "late": 0.5}))
         copy = ChangedCopy(recipe, profile.ms_per_batch / 2, {}, Distance(0.01, 8, generated=True))
-        yield replace(profile, copies=(copy,), ms_interval=None)
+        yield replace(profile, copies=(copy,), ms_interval=None), True
 
     def compare(contest: ComparisonJob, listener: Listener) -> Comparison:
         made.append(contest.b.model)
@@ -82,13 +82,12 @@ def test_shares_of_channels_are_not_told_before_a_copy_with_them_was_timed(
 
     def predicts_much(
         request: Request, costs: object, profile: PerformanceProfile, *_: object
-    ) -> Iterator[PerformanceProfile]:
+    ) -> Iterator[tuple[PerformanceProfile, bool]]:
         recipe = Recipe(pruning=Pruning(0.25, pattern=CHANNEL, layers={"middle": 0.25, "late": 0.25}))
         times = {layer.id: 0.01 * layer.ms for layer in profile.layers}
         # Its loss is not known, so that it does not count itself.
-        yield replace(
-            profile, copies=(ChangedCopy(recipe, 0.01 * profile.ms_per_batch, times, None),), ms_interval=None
-        )
+        copy = ChangedCopy(recipe, 0.01 * profile.ms_per_batch, times, None)
+        yield replace(profile, copies=(copy,), ms_interval=None), True
 
     def gains_nothing(
         request: Request, costs: object, profile: Profile, *_: object
@@ -125,10 +124,10 @@ def test_what_was_estimated_is_made_with_the_same_data_however_few_the_loss_prof
 
     def quantized(
         request: Request, costs: object, profile: PerformanceProfile, data: Data, *_: object
-    ) -> Iterator[PerformanceProfile]:
+    ) -> Iterator[tuple[PerformanceProfile, bool]]:
         recipe = Recipe(quantization=Quantization("static", calibration_items=data.items))
         copy = ChangedCopy(recipe, profile.ms_per_batch / 2, {}, Distance(0.01, data.items, generated=True))
-        yield replace(profile, copies=(copy,), ms_interval=None)
+        yield replace(profile, copies=(copy,), ms_interval=None), True
 
     def verified(job: Job, recipe: Recipe, predicted: float, data: Data, time_s: float, *_: object) -> Verified:
         made.append((recipe, data.items))

@@ -86,11 +86,11 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     told = False
     for part in parts:
         try:
-            for grown in part(request, costs or Costs(()), profile, listener):
+            for grown, ready in part(request, costs or Costs(()), profile, listener):
                 profile = grown
                 estimated = with_estimate(profile, wanted.budget)
                 yield estimated
-                if not told and estimated.performance and estimated.performance.copies:
+                if ready and not told:
                     told = _tell_estimate(estimated, listener)
         except InferlabError as error:
             profile = _with_problem(profile, error)
@@ -110,6 +110,10 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
             yield _verified(request, profile, listener)
         except InferlabError as error:
             yield _with_problem(profile, error)
+
+
+# A profile as it grows, and whether what its estimate needs of this part is there.
+_Growing = Iterator[tuple[Profile, bool]]
 
 
 def _tell_estimate(profile: Profile, listener: Listener, shares: bool = False) -> bool:
@@ -158,7 +162,7 @@ def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
     return replace(profile, flops=flops, loss=predicted)
 
 
-def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
     job, wanted = request.job, request.wanted
     imposes = performance.can_impose(job)
     levels = wanted.levels
@@ -170,25 +174,25 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
     time_s, timed = (_WITH_COPIES * wanted.time_s, warmed_briefly(job)) if copies else (wanted.time_s, job)
     measured = performance.measure(timed, costs, time_s, wanted.performance_name, imposed, listener)
     measured = _with_odd_levels(measured)
-    yield replace(profile, performance=measured)
+    yield replace(profile, performance=measured), False
     if levels and not imposes:
         asked = wanted.levels is not None
         levels_s = wanted.time_s if asked else _ZEROS_SHARE * wanted.time_s
         measured = measure_levels(job, costs, measured, levels, levels_s, listener, asked)
         measured = _with_odd_levels(measured)
-        yield replace(profile, performance=measured)
+        yield replace(profile, performance=measured), False
     if copies:
         data = data_for(request)
         metric: LossMetric = "relative power" if data.labels is None else "cross-entropy"
-        for grown in measure_copies(request, costs, measured, data, metric, listener):
+        for grown, ready in measure_copies(request, costs, measured, data, metric, listener):
             measured = grown
-            yield replace(profile, performance=measured)
+            yield replace(profile, performance=measured), ready
     if wanted.roofline:
         cpus = cpus_of(job.cell) if job.cell.thread_pinning == "core" else ()
         ceilings = roofline.measure_ceilings(job.cell.num_cores, listener, cpus=cpus)
         layers, doubts = roofline.place_all(measured.layers, ceilings)
         measured = replace(measured, ceilings=ceilings, layers=layers, findings=(*measured.findings, *doubts))
-        yield replace(profile, performance=measured)
+        yield replace(profile, performance=measured), True
 
 
 def _with_odd_levels(profile: PerformanceProfile) -> PerformanceProfile:
@@ -198,7 +202,7 @@ def _with_odd_levels(profile: PerformanceProfile) -> PerformanceProfile:
     )
 
 
-def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
     job, wanted = request.job, request.wanted
     data = data_for(request, _items(costs, job))
     measured_loss = loss.measure(
@@ -211,9 +215,9 @@ def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) 
         name=wanted.loss_name,
     )
     profile = replace(profile, loss=measured_loss)
-    yield profile
+    yield profile, True
     left_s = _LOSS_LIMIT * wanted.time_s - measured_loss.seconds
-    yield replace(profile, loss=_with_channels(request, costs, measured_loss, data, left_s, listener))
+    yield replace(profile, loss=_with_channels(request, costs, measured_loss, data, left_s, listener)), True
 
 
 def _with_channels(
@@ -229,10 +233,10 @@ def _with_channels(
     return replace(found, groups=groups, channels_kept=kept)
 
 
-def _mixed(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+def _mixed(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
     """Copies in which each group of channels loses a share of its own, as the losses of the groups let choose."""
     for grown in measure_mixed_copies(request, costs, profile, data_for(request), listener):
-        yield replace(profile, performance=grown)
+        yield replace(profile, performance=grown), False
 
 
 def _items(costs: Costs, job: Job) -> int:

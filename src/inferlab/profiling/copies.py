@@ -95,12 +95,12 @@ def measure_levels(
 
 def measure_copies(
     request: Request, costs: Costs, profile: PerformanceProfile, data: Data, metric: LossMetric, listener: Listener
-) -> Iterator[PerformanceProfile]:
+) -> Iterator[tuple[PerformanceProfile, bool]]:
     """The profile with copies that are really made and timed: in INT8, with fewer channels, with both.
 
-    First with all that the estimate at the wanted budget needs, then with the rest. What `optimize` would make is
-    what is timed. A copy that cannot be made, or that the engine cannot run, is named with the reason, and the
-    others are measured all the same.
+    After each copy, with whether all that the estimate at the wanted budget needs is there; then come the rest.
+    What `optimize` would make is what is timed. A copy that cannot be made, or that the engine cannot run, is
+    named with the reason, and the others are measured all the same.
     """
     wanted, weights = request.wanted, usual_weights(layers_to_prune(costs))
     int8 = _int8_recipe(request)
@@ -114,24 +114,27 @@ def measure_copies(
         if weights or wanted.int8:
             # Quantising takes one core: the first copy with fewer channels is made meanwhile.
             copies.make(int8, partial(copies.make, pruned[0]) if pruned else None)
-            copies.measure(int8)
+            if copies.measure(int8):
+                yield copies.profile, False
         for share in SHARES:
             # Where so many cannot be removed, or the budget does not allow it, neither can more.
             if not pruned or not copies.measure(pruned.pop(0)):
                 pruned.clear()
-            elif share_within(copies.profile, wanted.budget, metric) >= share:
-                continue
-            break
+                break
+            yield copies.profile, False
+            if share_within(copies.profile, wanted.budget, metric) < share:
+                break
         # What is interpolated is made and timed too, and the losses of both changes together are not guessed.
         for recipe in _interpolated(copies.profile, wanted.budget, metric, int8):
-            copies.measure(recipe)
-        yield copies.profile
+            if copies.measure(recipe):
+                yield copies.profile, False
+        yield copies.profile, True
         for recipe in pruned:
             if copies.measure(recipe):
-                yield copies.profile
+                yield copies.profile, True
         if weights and wanted.estimate:
             copies.measure_elsewhere(copy_to_try_elsewhere(copies.profile, wanted.budget, metric))
-            yield copies.profile
+            yield copies.profile, True
 
 
 def measure_mixed_copies(

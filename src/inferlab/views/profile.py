@@ -347,7 +347,7 @@ def _estimate(profile: Profile) -> list[Block]:
     if nothing_gains(profile):
         told = [Pair("Estimate", f"no faster: {NOTHING_GAINS}", strong=True)]
     elif best is None or best.zeros:
-        told = [] if zeros is None else _zeros_estimate(zeros)
+        told = [] if zeros is None else _zeros_estimate(zeros, profile.interrupted)
     else:
         told = [
             Pair(
@@ -427,7 +427,7 @@ def _in_brackets(verdict: str, gain: Gain) -> str:
     return "" if gain.counts else f" ({verdict})"
 
 
-def _zeros_estimate(found: PruningEstimate) -> list[Block]:
+def _zeros_estimate(found: PruningEstimate, interrupted: bool) -> list[Block]:
     """What zeros in the weights would give."""
     pruned = (
         f"{plural(len(found.levels), 'layer')} pruned, {share(found.parameter_reduction)} of the parameters zero"
@@ -436,13 +436,13 @@ def _zeros_estimate(found: PruningEstimate) -> list[Block]:
     recovery += expected_accuracy(found, ", ")
     limit = f"loss {found.loss:.3g} of a budget of {found.budget:g}"
     if found.estimated_ms_per_batch is None or found.ms_per_batch is None:
-        return [
-            Pair("Estimate", f"{pruned} ({limit}{recovery})", strong=True),
-            Note(
-                "no times at sparsity levels were measured, so no speed-up is predicted. deepsparse can impose "
-                "them; other engines measure them with --levels."
-            ),
-        ]
+        reason = (
+            "it was interrupted before any changed copy was timed, so no speed-up is predicted."
+            if interrupted
+            else "no times at sparsity levels were measured, so no speed-up is predicted. deepsparse can impose "
+            "them; other engines measure them with --levels."
+        )
+        return [Pair("Estimate", f"{pruned} ({limit}{recovery})", strong=True), Note(reason)]
     return [
         Pair(
             "Estimate",
