@@ -21,6 +21,7 @@ from inferlab.profiling.copies import (
     measure_copies,
     measure_levels,
     measure_mixed_copies,
+    measure_zeros_elsewhere,
     own_shapes,
     warmed_briefly,
 )
@@ -82,7 +83,8 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     # A torch model, or one without weights, has nothing that could be pruned; that is no fault.
     prunable = costs is not None and request.job.model.kind == "onnx" and bool(loss.layers_to_prune(costs))
     parts += [_loss] if wanted.loss and prunable else []
-    parts += [_mixed] if wanted.performance and wanted.loss and wanted.estimate and prunable else []
+    both = wanted.performance and wanted.loss and wanted.estimate
+    parts += [_mixed, _zeros_elsewhere] if both and prunable else []
     told = False
     for part in parts:
         try:
@@ -236,6 +238,12 @@ def _with_channels(
 def _mixed(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
     """Copies in which each group of channels loses a share of its own, as the losses of the groups let choose."""
     for grown in measure_mixed_copies(request, costs, profile, data_for(request), listener):
+        yield replace(profile, performance=grown), False
+
+
+def _zeros_elsewhere(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
+    """A copy with zeros on engines that gain from them, as the losses of the layers let choose."""
+    for grown in measure_zeros_elsewhere(request, costs, profile, data_for(request), listener):
         yield replace(profile, performance=grown), False
 
 

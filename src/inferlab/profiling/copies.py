@@ -17,21 +17,23 @@ from inferlab.model.flops.costs import Costs
 from inferlab.model.inputs import ITEMS, Data
 from inferlab.model.shapes import resolve
 from inferlab.profiling.channel_shares import best_shares
-from inferlab.profiling.estimate import usual_weights
+from inferlab.profiling.estimate import estimate, usual_weights
 from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within, shares_recipe
 from inferlab.profiling.interleaved import InterleavedTimer, Variant
 from inferlab.profiling.loss import Evaluation, evaluate, layers_to_prune
 from inferlab.profiling.options import Request
-from inferlab.profiling.predict import is_faster
+from inferlab.profiling.predict import copy_loss, is_faster
 from inferlab.records import Event, Finding, Listener, Model, Shape, ignore
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
 from inferlab.records.profile import (
     ChangedCopy,
     Layer,
     LossMetric,
+    LossProfile,
     OtherEngine,
     PerformanceProfile,
     Profile,
+    PruningEstimate,
     level_key,
 )
 from inferlab.transform.copies import MOST_CALIBRATION_ITEMS, apply_recipe
@@ -51,6 +53,8 @@ _JUDGING_SHARE = 0.1
 _LIMIT = 6.0
 # So many copies with shares of their own for groups of channels are made, each chosen by what the others lost.
 _MOST_MIXED = 3
+# So many copies with zeros are made for other engines, until one is within the budget.
+_MOST_ZEROED = 3
 
 
 def measure_levels(
@@ -163,6 +167,48 @@ def measure_mixed_copies(
             if not copies.measure(shares_recipe(best.shares)):
                 return
             yield copies.profile
+
+
+def measure_zeros_elsewhere(
+    request: Request, costs: Costs, profile: Profile, data: Data, listener: Listener
+) -> Iterator[PerformanceProfile]:
+    """The performance profile with a copy with zeros within the budget, timed on engines that gain from zeros.
+
+    Those are tried that run the model; on the profile's own engine levels tell it.
+    """
+    performance, loss = profile.performance, profile.loss
+    if performance is None or loss is None or not performance.layers:
+        return
+    running = {other.engine: other.unchanged_ms for other in performance.other_engines if other.unchanged_ms}
+    gaining = {engine: ms for engine, ms in running.items() if _computes_zeros_faster(engine)}
+    if not gaining:
+        return
+    copy_s = _COPY_SHARE * request.wanted.time_s
+    with (
+        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
+        InterleavedTimer(
+            warmed_briefly(request.job), costs, performance, copy_s, _only_waiting(listener)
+        ) as timer,
+    ):
+        copies = _Copies(request, performance, data, Path(folder), timer, listener)
+        copies.measure_zeros_elsewhere(gaining, loss, request.wanted.budget)
+        yield copies.profile
+
+
+def _computes_zeros_faster(engine: str) -> bool:
+    able = registry.abilities(registry.launch(engine)).capabilities
+    return not able.isdisjoint(("sparse_weights", "imposed_sparsity"))
+
+
+def _zeros_to_try(performance: PerformanceProfile, loss: LossProfile, budget: float) -> PruningEstimate | None:
+    """The level of every layer within the budget, as if its time went with the weights that are left."""
+    left = {level_key(level): 1 - level for level in ZEROS}
+    layers = tuple(
+        replace(layer, spread_ms=0.0, pruned={key: part * layer.ms for key, part in left.items()})
+        for layer in performance.layers
+    )
+    pruned = {key: part * performance.ms_per_batch for key, part in left.items()}
+    return estimate(replace(performance, layers=layers, pruned=pruned, ms_interval=None), loss, budget)
 
 
 def warmed_briefly(job: Job) -> Job:
@@ -341,6 +387,40 @@ class _Copies:
         others.sort(key=lambda other: other.ms_per_batch)
         self._profile = replace(self._profile, other_engines=tuple(others))
 
+    def measure_zeros_elsewhere(self, engines: Mapping[str, float], loss: LossProfile, budget: float) -> None:
+        """Time a copy with zeros within the budget on these engines, of which it is told what the model takes.
+
+        Losses of layers need not add up: what a copy lost too much is taken off the budget for the next.
+        """
+        allowed = budget
+        for number in range(_MOST_ZEROED):
+            zeros = _zeros_to_try(self._profile, loss, allowed)
+            if zeros is None or not zeros.levels or time.monotonic() > self._deadline:
+                return
+            name = f"{zeros.parameter_reduction:.0%} of the parameters zero".replace("%", " %")
+            self._listener(Event("making-copy", {"copy": name}))
+            recipe = Recipe(pruning=Pruning(scope="layers", layers=zeros.levels))
+            try:
+                made = self._make(recipe, self._folder / f"zeros-{number}", None)
+            except InferlabError as error:
+                self._leave_out(name, str(error))
+                return
+            lost = copy_loss(ChangedCopy(recipe, math.nan, {}, made.distance), loss.metric)
+            if lost is None:
+                return
+            if lost <= budget:
+                break
+            allowed *= budget / lost
+        else:
+            return
+        others = [
+            OtherEngine(engine, False, 0.0, ms, unchanged_ms, zeros.parameter_reduction, lost)
+            for engine, unchanged_ms in engines.items()
+            if (ms := self._ms_on(engine, made.model, name)) is not None
+        ]
+        others = sorted((*self._profile.other_engines, *others), key=lambda other: other.ms_per_batch)
+        self._profile = replace(self._profile, other_engines=tuple(others))
+
     def _ms_on(self, engine: str, model: Model, name: str) -> float | None:
         """What a model takes on another engine; None where it fails, is wrong, or the time for copies is over."""
         if time.monotonic() > self._deadline:
@@ -358,7 +438,8 @@ class _Copies:
             self._cleaned = apply_recipe(model, Recipe(), self._data, self._folder / "clean", ignore).model
         rest = replace(recipe, cleanup=False)
         copy = apply_recipe(self._cleaned, rest, self._data, folder, ignore, meanwhile)
-        if recipe.pruning is not None and copy.pruned.parameters == self._cleaned.parameters:
+        shrinks = recipe.pruning is not None and recipe.pruning.pattern == CHANNEL
+        if shrinks and copy.pruned.parameters == self._cleaned.parameters:
             reason = next(iter(copy.left_alone.values()), "no layer may lose any")
             raise InferlabError(f"channels cannot be removed: {reason}.")
         try:

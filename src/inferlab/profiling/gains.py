@@ -59,10 +59,15 @@ def faster_elsewhere(profile: Profile) -> OtherEngine | None:
         for gain in profile.gains
         if not gain.zeros and not gain.shares and gain.loss is not None and gain.loss <= gain.budget
     }
+    budget = profile.estimate.budget if profile.estimate is not None else 0.0
+
+    def is_allowed(other: OtherEngine) -> bool:
+        if other.zeros:
+            return other.loss is not None and other.loss <= budget
+        return (other.int8, other.channels) in allowed
+
     candidates = [
-        candidate
-        for other in performance.other_engines
-        if (candidate := _worth_there(other, (other.int8, other.channels) in allowed))
+        candidate for other in performance.other_engines if (candidate := _worth_there(other, is_allowed(other)))
     ]
     best = min(candidates, key=lambda other: other.ms_per_batch, default=None)
     return best if best is not None and best.ms_per_batch < (1 - WORTH) * here else None
@@ -73,7 +78,7 @@ def _worth_there(other: OtherEngine, allowed: bool) -> OtherEngine | None:
     before = other.unchanged_ms
     if allowed and (before is None or other.ms_per_batch < (1 - WORTH) * before):
         return other
-    return None if before is None else replace(other, int8=False, channels=0.0, ms_per_batch=before)
+    return None if before is None else OtherEngine(other.engine, False, 0.0, before, before)
 
 
 def loss_metric(profile: Profile) -> LossMetric:

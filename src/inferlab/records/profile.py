@@ -210,6 +210,9 @@ class OtherEngine:
     ms_per_batch: float
     #: What the model takes there without any change; None where that was not timed.
     unchanged_ms: float | None = None
+    #: With so many of all parameters zero, and what that costs, as the loss profile counts it.
+    zeros: float = 0.0
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

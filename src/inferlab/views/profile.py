@@ -393,7 +393,8 @@ def other_engine(profile: Profile) -> str:
     if other is None or performance is None:
         return ""
     here = performance.estimated_ms_per_batch or performance.ms_per_batch
-    changed = what_is_done_by(other.int8, other.channels)
+    changed = what_is_done_by(other.int8, other.channels, other.zeros)
+    changed += f", loss {other.loss:.3g}" if other.loss is not None else ""
     than = "the estimate here" if performance.estimated_ms_per_batch else "here"
     there = f", and {decimal(other.unchanged_ms)} without that" if changed and other.unchanged_ms else ""
     return (
