@@ -285,6 +285,15 @@ def test_its_layers_are_joined_with_the_nodes_that_they_compute(tmp_path: Path) 
     assert {layer.type for layer in performance.layers if not layer.nodes} == {"Raster"}
 
 
+def test_a_profile_says_how_it_computes_in_int8_where_it_runs_no_quantised_copy(tmp_path: Path) -> None:
+    wanted = ProfileOptions(loss=False, int8=True, estimate=False, time_s=0.2)
+    performance = Lab().profile(plan_of(network(tmp_path / "model")), wanted).performance
+    assert performance is not None and performance.problems == (
+        "INT8 was not measured: mnn runs no copy that is quantised already. It quantises the model itself with "
+        "--engine-option weights=int8, which no estimate includes: inferlab benchmark times it.",
+    )
+
+
 def test_it_refuses_to_impose_sparsity(tmp_path: Path) -> None:
     (job,) = jobs(plan_of(network(tmp_path / "model")), read_model(str(tmp_path / "model" / "net.onnx")))
     with (

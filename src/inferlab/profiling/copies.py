@@ -452,10 +452,16 @@ class _Copies:
         return self._request.wanted.int8 and recipe.pruning is None
 
     def _refuse(self, recipe: Recipe, error: InferlabError) -> None:
+        engine, reason = self._job.cell.engine, str(error)
+        if recipe.quantization is not None and (option := registry.quantizes_by(engine)):
+            reason = (
+                f"{engine} runs no copy that is quantised already. It quantises the model itself with "
+                f"--engine-option {option}, which no estimate includes: inferlab benchmark times it."
+            )
         if self._is_asked_for(recipe):
-            self._profile = _with_problem(self._profile, f"INT8 was not measured: {error}")
+            self._profile = _with_problem(self._profile, f"INT8 was not measured: {reason}")
         else:
-            self._leave_out(_name(recipe), str(error))
+            self._leave_out(_name(recipe), reason)
 
     def _leave_out(self, name: str, reason: str) -> None:
         self._profile = _left_out(self._profile, name, reason)
