@@ -18,6 +18,8 @@ from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Event, Model, Plan
 from inferlab.records.optimization import CHANNEL, Pruning, Recipe, VersionOptions
 from inferlab.records.profile import Gain, Profile, ProfileOptions
+from inferlab.views import tables
+from inferlab.views.profile import blocks
 from tests.helpers.graphs import FLOAT, model_of, node, saved
 
 WANTED = ProfileOptions(loss=False, approximate=False, time_s=1.0, budget=1e9)
@@ -213,6 +215,24 @@ def test_an_engine_that_computes_zeros_faster_is_timed_on_copies_with_zeros(tmp_
     assert gains_from_zeros(profile.performance)
     without = Lab().profile(plan, replace(WANTED, estimate=False)).performance
     assert without is not None and dict(without.pruned) == {}
+
+
+def test_an_engine_that_computes_wrongly_is_not_asked_what_it_would_gain(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text(SPARSE)
+    model = perceptron(tmp_path / "model")
+    told: list[str] = []
+    # Its outputs are all zero.
+    plan = Plan(model.path, engines=(f"{tmp_path / 'engine.py'}:Sparse",), num_cores=(1,))
+    wanted = replace(WANTED, loss=True, verify=True)
+    profile = Lab().profile(plan, wanted, lambda event: told.append(event.code))
+    assert profile.performance is not None and profile.performance.output_check.status == "mismatch"
+    assert profile.performance.layers and profile.flops is not None
+    assert (profile.performance.copies, dict(profile.performance.pruned)) == ((), {})
+    assert not {"pruned-copy", "making-copy", "measuring-copy", "loss", "verifying"} & {*told}
+    assert (profile.estimate, profile.gains, profile.performance.estimated_speedup) == (None, (), None)
+    assert profile.loss is not None and profile.loss.method == "approximated"
+    shown = "\n".join(tables.text(blocks(profile)))
+    assert "Estimate: none, for the outputs are wrong; --no-verify makes it all the same" in shown
 
 
 def test_zeros_within_the_budget_are_timed_on_the_other_engines_that_gain_from_them(

@@ -25,7 +25,7 @@ from inferlab.profiling.copies import (
     own_shapes,
     warmed_briefly,
 )
-from inferlab.profiling.estimate import usual_weights, with_estimate
+from inferlab.profiling.estimate import outputs_are_wrong, usual_weights, with_estimate
 from inferlab.profiling.flops import flops_profile
 from inferlab.profiling.gains import best_gain, gain_recipe
 from inferlab.profiling.options import Request
@@ -97,6 +97,8 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
         except InferlabError as error:
             profile = _with_problem(profile, error)
             yield with_estimate(profile, wanted.budget)
+        if outputs_are_wrong(profile):
+            return
         estimated = with_estimate(profile, wanted.budget)
         if part is _mixed and (not told or _has_shares(estimated)):
             _tell_estimate(estimated, listener, shares=True)
@@ -176,7 +178,10 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
     time_s, timed = (_WITH_COPIES * wanted.time_s, warmed_briefly(job)) if copies else (wanted.time_s, job)
     measured = performance.measure(timed, costs, time_s, wanted.performance_name, imposed, listener)
     measured = _with_odd_levels(measured)
-    yield replace(profile, performance=measured), False
+    profile = replace(profile, performance=measured)
+    yield profile, False
+    if outputs_are_wrong(profile):
+        return
     if levels and not imposes:
         asked = wanted.levels is not None
         levels_s = wanted.time_s if asked else _ZEROS_SHARE * wanted.time_s

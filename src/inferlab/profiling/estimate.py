@@ -85,13 +85,16 @@ def estimate(
 
 
 def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
-    """The profile with the estimate for this budget in it."""
+    """The profile with the estimate for this budget in it; none where the engine computes wrongly as it is."""
     check_budget(budget)
     zeros = None if profile.loss is None else estimate(profile.performance, profile.loss, budget)
     profile = replace(profile, estimate=zeros, gains=())
     performance = profile.performance
     if performance is None:
         return profile
+    if outputs_are_wrong(profile):
+        performance = replace(performance, estimated_ms_per_batch=None, estimated_speedup=None)
+        return replace(profile, performance=performance, estimate=None)
     gains = find_gains(profile, budget)
     ms, speedup = (zeros.estimated_ms_per_batch, zeros.estimated_speedup) if zeros else (None, None)
     if gains and gains[0].counts:
@@ -100,6 +103,11 @@ def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
         ms, speedup = performance.ms_per_batch, 1.0
     performance = replace(performance, estimated_ms_per_batch=ms, estimated_speedup=speedup)
     return replace(profile, performance=performance, gains=gains)
+
+
+def outputs_are_wrong(profile: Profile) -> bool:
+    """Whether the engine computes something else than the model says, so that nothing is gained from its speed."""
+    return profile.performance is not None and profile.performance.output_check.status == "mismatch"
 
 
 def estimated_ms(profile: Profile) -> dict[int, float]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from inferlab.profiling.estimate import estimated_ms, has_estimate
+from inferlab.profiling.estimate import estimated_ms, has_estimate, outputs_are_wrong
 from inferlab.profiling.gains import best_gain, faster_elsewhere
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Finding
@@ -78,7 +78,7 @@ def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
         parts.append(_flops(profile.flops, shown if profile.performance is None else 0))
     if profile.loss is not None:
         parts.append(_loss(profile.loss, shown))
-    if profile.estimate is not None or profile.gains:
+    if profile.estimate is not None or profile.gains or outputs_are_wrong(profile):
         parts.append(_estimate(profile))
     parts.append(tables.notes(profile.problems))
     if profile.interrupted:
@@ -344,6 +344,8 @@ def _estimate(profile: Profile) -> list[Block]:
     """How fast the model could be, and what else was tried."""
     zeros, best = profile.estimate, best_gain(profile)
     told: list[Block]
+    if outputs_are_wrong(profile):
+        return [Pair("Estimate", NO_ESTIMATE, strong=True)]
     if nothing_gains(profile):
         told = [Pair("Estimate", f"no faster: {NOTHING_GAINS}", strong=True)]
     elif best is None or best.zeros:
@@ -366,6 +368,8 @@ def _estimate(profile: Profile) -> list[Block]:
     return told + (_verified(verified) if verified else [])
 
 
+#: Where the engine computes wrongly as it is.
+NO_ESTIMATE = "none, for the outputs are wrong; --no-verify makes it all the same"
 #: What an estimate says where the model is best left as it is.
 NOTHING_GAINS = "nothing that was tried gains within the loss budget"
 
