@@ -13,6 +13,7 @@ from inferlab.lab import Lab
 from inferlab.model.flops.count import costs
 from inferlab.optimizing.levels import resolve
 from inferlab.profiling import copies, interleaved
+from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.gains import gain_recipe
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Event, Model, Plan
@@ -158,13 +159,20 @@ def test_shares_of_channels_that_the_budget_does_not_allow_are_timed_last(tmp_pa
         "measuring-copy 25 % of channels removed",
         "making-copy 50 % of channels removed",
         "measuring-copy 50 % of channels removed",
+        "making-copy INT8 with 25 % of channels removed",
+        "measuring-copy INT8 with 25 % of channels removed",
     ]
     assert profile.performance is not None
     assert [(copy.int8, copy.channels) for copy in profile.performance.copies] == [
         (True, 0.0),
         (False, 0.25),
         (False, 0.5),
+        (True, 0.25),
     ]
+    # A larger budget offers both together, from a copy that was timed.
+    assert not any(gain.int8 and gain.channels for gain in profile.gains)
+    larger = with_estimate(profile, 1e9)
+    assert [gain.channels for gain in larger.gains if gain.int8 and gain.channels] == [0.5]
 
 
 def test_an_interruption_keeps_the_copies_that_were_timed_by_then(tmp_path: Path) -> None:

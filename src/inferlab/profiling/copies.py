@@ -133,6 +133,8 @@ def measure_copies(
             if copies.measure(recipe):
                 yield copies.profile, False
         yield copies.profile, True
+        # For larger budgets: how both changes go together is not guessed.
+        pruned += [*_both(copies.profile, int8)]
         for recipe in pruned:
             if copies.measure(recipe):
                 yield copies.profile, True
@@ -274,6 +276,16 @@ def _interpolated(
     share = share_within(profile, budget, metric, int8=True)
     if share and find_copy(profile, int8=True, channels=0.0) is not None:
         yield replace(int8, pruning=_without_channels(weights, share).pruning)
+
+
+def _both(profile: PerformanceProfile, int8: Recipe) -> Iterator[Recipe]:
+    """INT8 without the smallest share of channels that was timed, where no copy with both was."""
+    pruned = next(
+        (copy.recipe.pruning for copy in profile.copies if copy.channels == SHARES[0] and not copy.int8), None
+    )
+    timed = find_copy(profile, int8=True, channels=0.0) is not None
+    if pruned is not None and timed and not any(copy.int8 and copy.channels for copy in profile.copies):
+        yield replace(int8, pruning=pruned)
 
 
 @dataclass(frozen=True, slots=True)
