@@ -324,6 +324,8 @@ def test_the_program_that_deploys_it_computes_the_same(tmp_path: Path, sparse: s
     made = programs.program(Candidate("mnn", 1, 1, 2), deployment(job, decided={"sparse": sparse}))
     x = networks.random(2, 16, 12, 16)
     assert ("--detectSparseSpeedUp" in made) == (sparse == "auto:on")
+    # As a person would write it.
+    assert '            "--bizCode", "inferlab", "--useGeluApproximation", "0"' in made and "*[" not in made
     np.testing.assert_allclose(
         deployed(made, tmp_path, x), networks.run_onnxruntime(model, {"x": x})[0], rtol=1e-4, atol=1e-5
     )

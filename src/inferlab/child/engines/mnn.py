@@ -33,7 +33,8 @@ def load(cpus):
     with tempfile.TemporaryDirectory() as folder:
         converted = os.path.join(folder, "model.mnn"){note}
         _tools.mnnconvert([
-            "mnnconvert", "-f", "ONNX", "--modelFile", MODEL, "--MNNModel", converted, *{flags},
+            "mnnconvert", "-f", "ONNX", "--modelFile", MODEL, "--MNNModel", converted,
+            {flags},
         ])
         runtime = MNN.nn.create_runtime_manager(({config},))
         runtime.set_hint({hint}, {winograd})  # how large the tiles of Winograd's convolution may be
@@ -185,7 +186,9 @@ class Mnn(Engine):
         given = _Given(options.options)
         return _DEPLOYMENT.format(
             note=_UNDECIDED if given.sparse == "auto" else "",
-            flags=[*given.flags(given.sparse), *_LSTM.get(given.lstm, ())],
+            flags=", ".join(
+                '"{}"'.format(flag) for flag in [*given.flags(given.sparse), *_LSTM.get(given.lstm, ())]
+            ),
             config=given.config(options.threads),
             hint=_WINOGRAD,
             winograd=given.winograd,
