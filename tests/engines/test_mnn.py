@@ -30,6 +30,7 @@ from inferlab.measure.cell import prepare_cell
 from inferlab.measure.cells import jobs
 from inferlab.measure.children import Children
 from inferlab.measure.conversion import Conversion, Converted, converted
+from inferlab.measure.findings import find
 from inferlab.measure.recommend import deployment
 from inferlab.model.reading import read_model
 from inferlab.records import Candidate, Event, Outcome, Plan, Recommendation, Run, ignore
@@ -209,8 +210,33 @@ def test_weights_in_fewer_bits_are_an_option_and_judged_as_such(
 def test_an_option_that_it_does_not_have_is_refused(
     tmp_path: Path, options: dict[str, str], sentence: str
 ) -> None:
-    outcome = measured(plan_of(network(tmp_path / "model"), options))
+    told: list[Event] = []
+    plan, store = plan_of(network(tmp_path / "model"), options), open_store(str(tmp_path / "lab.db"))
+    with pytest.raises(BadInput) as refused:
+        Lab(store).benchmark(plan, told.append)
+    assert str(refused.value).startswith(sentence)
+    # Before anything is converted, and nothing is saved.
+    assert codes(told) == [] and list(store.history()) == []
+    # Beside an engine that has it, it is what became of a cell.
+    (outcome,) = (
+        outcome
+        for outcome in Lab().benchmark(replace(plan, engines=("mnn", "fake"))).outcomes
+        if outcome.cell.engine == "mnn"
+    )
     assert outcome.failure is not None and outcome.failure.message.startswith(sentence)
+
+
+def test_sparse_kernels_that_no_layer_has_zeros_enough_for_are_a_finding(tmp_path: Path, cache: Path) -> None:
+    found = {
+        zeros: find(outcome.cell, outcome.runs)
+        for zeros in (0.0, 0.9)
+        if run_of(outcome := measured(plan_of(network(tmp_path / str(zeros), zeros), {"sparse": "on"})))
+    }
+    assert {zeros: "no-sparse-layers" in [one.code for one in findings] for zeros, findings in found.items()} == {
+        0.0: True,
+        0.9: False,
+    }
+    assert converted_files(cache) == ["sparse.mnn", "sparse.mnn"]
 
 
 def test_what_its_converter_does_not_support_is_refused_in_a_sentence(tmp_path: Path, cache: Path) -> None:

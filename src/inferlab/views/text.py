@@ -103,6 +103,9 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "left to itself, the engine dies of this model on this CPU (SIGILL); measured with "
         f"ONEDNN_MAX_CPU_ISA={d['isa']}, which must be set where it is deployed too."
     ),
+    "no-sparse-layers": lambda d: (
+        "sparse=on changes nothing: no layer of this model has zeros enough for the engine's sparse kernels."
+    ),
     "batch-rewritten": lambda d: (
         f"the model fixes another batch size; a copy rewritten for {d['batch_size']} was measured."
     ),
