@@ -108,13 +108,9 @@ def test_shares_of_channels_are_not_told_before_a_copy_with_them_was_timed(
 
     model = perceptron(tmp_path / "model")
     wanted = ProfileOptions(time_s=0.3, budget=1e9)
-    profile = Lab().profile(
-        Plan(model.path, num_cores=(1,)),
-        wanted,
-        lambda event: told.append("told") if event.code == "estimated" else None,
-    )
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), wanted, lambda event: told.append(event.code))
     assert best_gain(profile) is None and profile.problems == ()
-    assert told == ["predicted"]
+    assert "predicted" in told and "estimated" not in told
 
 
 def test_what_was_estimated_is_made_with_the_same_data_however_few_the_loss_profile_had(
