@@ -251,6 +251,11 @@ def test_zeros_within_the_budget_are_timed_on_the_other_engines_that_gain_from_t
     budget = 0.5
     profile = Lab().profile(Plan(model.path, num_cores=(1,)), replace(WANTED, loss=True, budget=budget))
     assert profile.performance is not None and profile.problems == ()
+    # Beside all that was timed before.
+    assert profile.performance.copies and {other.zeros > 0 for other in profile.performance.other_engines} == {
+        True,
+        False,
+    }
     (other,) = (other for other in profile.performance.other_engines if other.zeros)
     # Of three layers the middle one may be pruned, to 0.8 or 0.9.
     assert other.engine == "openvino" and round(3 * other.zeros, 2) in (0.8, 0.9)

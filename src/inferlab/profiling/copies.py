@@ -336,7 +336,7 @@ class _Copies:
         profile = replace(
             self._profile,
             copies=(*self._profile.copies, *(copy for copy in copies if not copy.mixed)),
-            mixed_copies=tuple(copy for copy in copies if copy.mixed),
+            mixed_copies=(*self._profile.mixed_copies, *(copy for copy in copies if copy.mixed)),
         )
         int8 = find_copy(profile, int8=True, channels=0.0)
         if int8 is None:
