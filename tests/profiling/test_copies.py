@@ -90,7 +90,9 @@ def test_the_best_copy_is_timed_on_the_other_engines_too(profile: Profile) -> No
     others = profile.performance.other_engines
     best = min(profile.performance.copies, key=lambda copy: copy.ms_per_batch)
     assert others and "onnxruntime" not in {other.engine for other in others}
-    assert {(other.int8, other.channels) for other in others} == {(best.int8, best.channels)}
+    # An engine that does not run that copy is there with the model itself.
+    changed = {(other.int8, other.channels) for other in others if other.ms_per_batch != other.unchanged_ms}
+    assert changed == {(best.int8, best.channels)}
     assert all(other.ms_per_batch > 0 and (other.unchanged_ms or 0) > 0 for other in others)
     assert list(others) == sorted(others, key=lambda other: other.ms_per_batch)
 
@@ -248,7 +250,7 @@ def test_zeros_within_the_budget_are_timed_on_the_other_engines_that_gain_from_t
 ) -> None:
     monkeypatch.setattr(copies, "_computes_zeros_faster", lambda engine: engine == "openvino")
     model = perceptron(tmp_path / "model")
-    budget = 0.5
+    budget = 0.9
     profile = Lab().profile(Plan(model.path, num_cores=(1,)), replace(WANTED, loss=True, budget=budget))
     assert profile.performance is not None and profile.problems == ()
     # Beside all that was timed before.
