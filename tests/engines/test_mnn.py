@@ -373,7 +373,8 @@ def test_the_code_of_a_version_is_converted_in_the_way_that_was_measured_to_be_f
         before = code_sample(workspace, version.id, "mnn").text
         run = run_of(measured(plan_of(pruned, num_cores=(None,), batch_sizes=(None,), input_shapes=None)))
         after = code_sample(workspace, version.id, "mnn").text
-    flag, note = "'--detectSparseSpeedUp', '1'", "# Dense: sparse weights"
+    # As it stands in the list, not in the note.
+    flag, note = '"0", "--detectSparseSpeedUp", "1"', "# Dense: sparse weights"
     assert flag not in before and note in before
     assert (flag in after) == (run.settings["sparse"] == "auto:on") and note not in after
     x = networks.random(1, 256, 14, 14)
