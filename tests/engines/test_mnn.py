@@ -30,6 +30,7 @@ from inferlab.measure.cell import prepare_cell
 from inferlab.measure.cells import jobs
 from inferlab.measure.children import Children
 from inferlab.measure.conversion import Conversion, Converted, converted
+from inferlab.measure.findings import find
 from inferlab.measure.recommend import deployment
 from inferlab.model.reading import read_model
 from inferlab.records import Candidate, Event, Outcome, Plan, Recommendation, Run, ignore
@@ -209,8 +210,33 @@ def test_weights_in_fewer_bits_are_an_option_and_judged_as_such(
 def test_an_option_that_it_does_not_have_is_refused(
     tmp_path: Path, options: dict[str, str], sentence: str
 ) -> None:
-    outcome = measured(plan_of(network(tmp_path / "model"), options))
+    told: list[Event] = []
+    plan, store = plan_of(network(tmp_path / "model"), options), open_store(str(tmp_path / "lab.db"))
+    with pytest.raises(BadInput) as refused:
+        Lab(store).benchmark(plan, told.append)
+    assert str(refused.value).startswith(sentence)
+    # Before anything is converted, and nothing is saved.
+    assert codes(told) == [] and list(store.history()) == []
+    # Beside an engine that has it, it is what became of a cell.
+    (outcome,) = (
+        outcome
+        for outcome in Lab().benchmark(replace(plan, engines=("mnn", "fake"))).outcomes
+        if outcome.cell.engine == "mnn"
+    )
     assert outcome.failure is not None and outcome.failure.message.startswith(sentence)
+
+
+def test_sparse_kernels_that_no_layer_has_zeros_enough_for_are_a_finding(tmp_path: Path, cache: Path) -> None:
+    found = {
+        zeros: find(outcome.cell, outcome.runs)
+        for zeros in (0.0, 0.9)
+        if run_of(outcome := measured(plan_of(network(tmp_path / str(zeros), zeros), {"sparse": "on"})))
+    }
+    assert {zeros: "no-sparse-layers" in [one.code for one in findings] for zeros, findings in found.items()} == {
+        0.0: True,
+        0.9: False,
+    }
+    assert converted_files(cache) == ["sparse.mnn", "sparse.mnn"]
 
 
 def test_what_its_converter_does_not_support_is_refused_in_a_sentence(tmp_path: Path, cache: Path) -> None:
@@ -285,6 +311,15 @@ def test_its_layers_are_joined_with_the_nodes_that_they_compute(tmp_path: Path) 
     assert {layer.type for layer in performance.layers if not layer.nodes} == {"Raster"}
 
 
+def test_a_profile_says_how_it_computes_in_int8_where_it_runs_no_quantised_copy(tmp_path: Path) -> None:
+    wanted = ProfileOptions(loss=False, int8=True, estimate=False, time_s=0.2)
+    performance = Lab().profile(plan_of(network(tmp_path / "model")), wanted).performance
+    assert performance is not None and performance.problems == (
+        "INT8 was not measured: mnn runs no copy that is quantised already. It quantises the model itself with "
+        "--engine-option weights=int8, which no estimate includes: inferlab benchmark times it.",
+    )
+
+
 def test_it_refuses_to_impose_sparsity(tmp_path: Path) -> None:
     (job,) = jobs(plan_of(network(tmp_path / "model")), read_model(str(tmp_path / "model" / "net.onnx")))
     with (
@@ -315,6 +350,8 @@ def test_the_program_that_deploys_it_computes_the_same(tmp_path: Path, sparse: s
     made = programs.program(Candidate("mnn", 1, 1, 2), deployment(job, decided={"sparse": sparse}))
     x = networks.random(2, 16, 12, 16)
     assert ("--detectSparseSpeedUp" in made) == (sparse == "auto:on")
+    # As a person would write it.
+    assert '            "--bizCode", "inferlab", "--useGeluApproximation", "0"' in made and "*[" not in made
     np.testing.assert_allclose(
         deployed(made, tmp_path, x), networks.run_onnxruntime(model, {"x": x})[0], rtol=1e-4, atol=1e-5
     )
@@ -336,7 +373,8 @@ def test_the_code_of_a_version_is_converted_in_the_way_that_was_measured_to_be_f
         before = code_sample(workspace, version.id, "mnn").text
         run = run_of(measured(plan_of(pruned, num_cores=(None,), batch_sizes=(None,), input_shapes=None)))
         after = code_sample(workspace, version.id, "mnn").text
-    flag, note = "'--detectSparseSpeedUp', '1'", "# Dense: sparse weights"
+    # As it stands in the list, not in the note.
+    flag, note = '"0", "--detectSparseSpeedUp", "1"', "# Dense: sparse weights"
     assert flag not in before and note in before
     assert (flag in after) == (run.settings["sparse"] == "auto:on") and note not in after
     x = networks.random(1, 256, 14, 14)

@@ -13,11 +13,13 @@ from inferlab.lab import Lab
 from inferlab.model.flops.count import costs
 from inferlab.optimizing.levels import resolve
 from inferlab.profiling import copies, interleaved
-from inferlab.profiling.gains import gain_recipe
+from inferlab.profiling.gains import gain_recipe, with_estimate
 from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records import Event, Model, Plan
 from inferlab.records.optimization import CHANNEL, Pruning, Recipe, VersionOptions
 from inferlab.records.profile import Gain, Profile, ProfileOptions
+from inferlab.views import tables
+from inferlab.views.profile import blocks
 from tests.helpers.graphs import FLOAT, model_of, node, saved
 
 WANTED = ProfileOptions(loss=False, approximate=False, time_s=1.0, budget=1e9)
@@ -87,9 +89,21 @@ def test_the_best_copy_is_timed_on_the_other_engines_too(profile: Profile) -> No
     others = profile.performance.other_engines
     best = min(profile.performance.copies, key=lambda copy: copy.ms_per_batch)
     assert others and "onnxruntime" not in {other.engine for other in others}
-    assert {(other.int8, other.channels) for other in others} == {(best.int8, best.channels)}
-    assert all(other.ms_per_batch > 0 for other in others)
+    # An engine that does not run that copy is there with the model itself.
+    changed = {(other.int8, other.channels) for other in others if other.ms_per_batch != other.unchanged_ms}
+    assert changed == {(best.int8, best.channels)}
+    assert all(other.ms_per_batch > 0 and (other.unchanged_ms or 0) > 0 for other in others)
     assert list(others) == sorted(others, key=lambda other: other.ms_per_batch)
+
+
+def test_where_no_copy_is_within_the_budget_the_model_itself_is_timed_on_the_other_engines(tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), replace(WANTED, budget=1e-9))
+    assert profile.performance is not None
+    others = profile.performance.other_engines
+    assert "openvino" in {other.engine for other in others}
+    assert all((other.int8, other.channels) == (False, 0.0) for other in others)
+    assert all(other.ms_per_batch == other.unchanged_ms for other in others)
 
 
 def test_optimize_makes_exactly_what_was_estimated(profile: Profile, tmp_path: Path) -> None:
@@ -134,7 +148,7 @@ def test_shares_of_channels_that_the_budget_does_not_allow_are_timed_last(tmp_pa
     told: list[str] = []
 
     def listen(event: Event) -> None:
-        if event.code in ("making-copy", "measuring-copy", "estimated"):
+        if event.code in ("making-copy", "measuring-copy", "estimated") and "engine" not in event.data:
             told.append(f"{event.code} {event.data.get('copy', '')}".strip())
 
     # Less than any copy costs: nothing counts, so no estimate is told.
@@ -146,13 +160,32 @@ def test_shares_of_channels_that_the_budget_does_not_allow_are_timed_last(tmp_pa
         "measuring-copy 25 % of channels removed",
         "making-copy 50 % of channels removed",
         "measuring-copy 50 % of channels removed",
+        "making-copy INT8 with 25 % of channels removed",
+        "measuring-copy INT8 with 25 % of channels removed",
     ]
     assert profile.performance is not None
     assert [(copy.int8, copy.channels) for copy in profile.performance.copies] == [
         (True, 0.0),
         (False, 0.25),
         (False, 0.5),
+        (True, 0.25),
     ]
+    # A larger budget offers both together, from a copy that was timed.
+    assert not any(gain.int8 and gain.channels for gain in profile.gains)
+    larger = with_estimate(profile, 1e9)
+    assert [gain.channels for gain in larger.gains if gain.int8 and gain.channels] == [0.5]
+
+
+def test_an_interruption_keeps_the_copies_that_were_timed_by_then(tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "model")
+
+    def interrupt(event: Event) -> None:
+        if event.code == "measuring-copy" and event.data["copy"] == "25 % of channels removed":
+            raise KeyboardInterrupt
+
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), WANTED, interrupt)
+    assert profile.interrupted and profile.performance is not None
+    assert [(copy.int8, copy.channels) for copy in profile.performance.copies] == [(True, 0.0)]
 
 
 # The more of the middle layer is zero, the less it takes.
@@ -191,6 +224,44 @@ def test_an_engine_that_computes_zeros_faster_is_timed_on_copies_with_zeros(tmp_
     assert gains_from_zeros(profile.performance)
     without = Lab().profile(plan, replace(WANTED, estimate=False)).performance
     assert without is not None and dict(without.pruned) == {}
+
+
+def test_an_engine_that_computes_wrongly_is_not_asked_what_it_would_gain(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text(SPARSE)
+    model = perceptron(tmp_path / "model")
+    told: list[str] = []
+    # Its outputs are all zero.
+    plan = Plan(model.path, engines=(f"{tmp_path / 'engine.py'}:Sparse",), num_cores=(1,))
+    wanted = replace(WANTED, loss=True, verify=True)
+    profile = Lab().profile(plan, wanted, lambda event: told.append(event.code))
+    assert profile.performance is not None and profile.performance.output_check.status == "mismatch"
+    assert profile.performance.layers and profile.flops is not None
+    assert (profile.performance.copies, dict(profile.performance.pruned)) == ((), {})
+    assert not {"pruned-copy", "making-copy", "measuring-copy", "loss", "verifying"} & {*told}
+    assert (profile.estimate, profile.gains, profile.performance.estimated_speedup) == (None, (), None)
+    assert profile.loss is not None and profile.loss.method == "approximated"
+    shown = "\n".join(tables.text(blocks(profile)))
+    assert "Estimate: none, for the outputs are wrong; --no-verify makes it all the same" in shown
+
+
+def test_zeros_within_the_budget_are_timed_on_the_other_engines_that_gain_from_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_computes_zeros_faster", lambda engine: engine == "openvino")
+    model = perceptron(tmp_path / "model")
+    budget = 0.9
+    profile = Lab().profile(Plan(model.path, num_cores=(1,)), replace(WANTED, loss=True, budget=budget))
+    assert profile.performance is not None and profile.problems == ()
+    # Beside all that was timed before.
+    assert profile.performance.copies and {other.zeros > 0 for other in profile.performance.other_engines} == {
+        True,
+        False,
+    }
+    (other,) = (other for other in profile.performance.other_engines if other.zeros)
+    # Of three layers the middle one may be pruned, to 0.8 or 0.9.
+    assert other.engine == "openvino" and round(3 * other.zeros, 2) in (0.8, 0.9)
+    assert other.loss is not None and 0 < other.loss <= budget
+    assert other.ms_per_batch > 0 and (other.unchanged_ms or 0) > 0
 
 
 # A layer takes a time that goes with the elements of its weight.

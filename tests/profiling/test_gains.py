@@ -103,6 +103,49 @@ def test_an_engine_that_is_faster_still_is_named(other: OtherEngine, budget: flo
     assert not named or "Elsewhere: openvino takes" in report(profile)
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (
+            OtherEngine("openvino", True, 0.0, 2.5, unchanged_ms=2.6),
+            "openvino takes 2.5000 ms/batch (INT8), and 2.6000 without that, 2 times as fast as the estimate here",
+        ),
+        (
+            OtherEngine("openvino", True, 0.0, 2.5, unchanged_ms=2.0),
+            "openvino takes 2.0000 ms/batch (the model as it is), 2.5 times as fast as the estimate here",
+        ),
+        # What the budget does not allow is no reason to hide an engine that is faster by itself.
+        (
+            OtherEngine("openvino", False, 0.5, 1.0, unchanged_ms=2.5),
+            "openvino takes 2.5000 ms/batch (the model as it is), 2 times as fast as the estimate here",
+        ),
+        (OtherEngine("openvino", False, 0.0, 5.0, unchanged_ms=5.0), ""),
+        (
+            OtherEngine("mnn", False, 0.0, 2.0, unchanged_ms=12.0, zeros=0.7, loss=0.08),
+            "mnn takes 2.0000 ms/batch (70 % of the parameters zero, loss 0.08), and 12.0000 without that, "
+            "2.5 times as fast as the estimate here",
+        ),
+        (OtherEngine("mnn", False, 0.0, 2.0, unchanged_ms=12.0, zeros=0.7, loss=0.12), ""),
+    ],
+    ids=[
+        *("the change gains there", "it does not", "it is not allowed", "no faster than the estimate"),
+        *("zeros", "too many zeros"),
+    ],
+)
+def test_what_an_engine_is_faster_by_itself_is_not_credited_to_the_change(other: OtherEngine, told: str) -> None:
+    performance = replace(timed(copy(INT8, 2.0, 3.0, 0.02)), other_engines=(other,))
+    losses = lost([weight(1, {"0.9": 0.5})])
+    assert other_engine(with_estimate(a_profile(performance=performance, loss=losses, estimate=None), 0.1)) == told
+
+
+def test_an_interrupted_profile_says_that_it_is_why_no_speed_up_is_predicted() -> None:
+    untimed = replace(profiled(), interrupted=True)
+    shown = "\n".join(tables.text(blocks(untimed)))
+    assert "it was interrupted before any changed copy was timed, so no speed-up is predicted." in shown
+    assert "--levels" not in shown
+    assert "other engines measure them with --levels" in "\n".join(tables.text(blocks(profiled())))
+
+
 def test_no_loss_profile_is_needed_where_copies_tell_their_own() -> None:
     profile = with_estimate(
         a_profile(performance=timed(copy(INT8, 2.0, 3.0, 0.02)), loss=None, estimate=None), 0.01

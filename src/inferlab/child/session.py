@@ -24,7 +24,7 @@ Measured = Tuple[List[Any], bool]
 _SERVER_LEAD_NS = 3_000_000
 
 # Requests that concern no model: what they import is ours.
-_WITHOUT_MODEL = ("prepare", "open", "describe", "deployment")
+_WITHOUT_MODEL = ("prepare", "open", "describe", "deployment", "check_options")
 # Arguments of tasks that name files or folders.
 _READ = ("model", "copy", "original", "dense", "changed", "source")
 _WRITTEN = ("out", "folder")
@@ -155,6 +155,11 @@ class Session:
         groups = message["groups"]
         options = _load_options(message, groups[0], len(groups) if message["layout"] == "one" else 1)
         return {"code": find(self._reference).deployment(options)}, []
+
+    def do_check_options(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
+        """Refuse options that the engine does not have."""
+        find(self._reference).check_options(message["options"])
+        return {}, []
 
     def do_convert(self, message: Dict[str, Any], _: List[bytes]) -> Answer:
         """Write the model into a folder in the engine's own format."""

@@ -47,6 +47,8 @@ class Traits:
     launch: Mapping[str, Any] = field(default_factory=dict)
     #: Options with which it does without AMX, where oneDNN would choose it by itself.
     without_amx: Mapping[str, str] = field(default_factory=dict)
+    #: The option with which it computes an FP32 model in INT8, where it refuses models that are quantised already.
+    quantizes_by: str = ""
 
 
 #: By name; those that are not here have no such traits.
@@ -63,7 +65,7 @@ TRAITS = {
         without_amx=_WITHOUT_AMX,
     ),
     "torch": Traits("torch", "torch", generator=("torch.generation", "TorchGenerator")),
-    "mnn": Traits("MNN", "mnn", launch={"converts": True}),
+    "mnn": Traits("MNN", "mnn", launch={"converts": True}, quantizes_by="weights=int8"),
     "llamacpp": Traits("xllamacpp", "llamacpp", only_generates=True),
     "openvino-genai": Traits("openvino_genai", "genai", only_generates=True),
     "onnxruntime-genai": Traits("onnxruntime_genai", "genai", only_generates=True),
@@ -146,6 +148,11 @@ def generators() -> list[str]:
 def only_generates(name: str) -> bool:
     """Whether an engine generates tokens and can do nothing else."""
     return _traits(engine_name(name)).only_generates or is_server(name)
+
+
+def quantizes_by(name: str) -> str:
+    """The option with which an engine quantises models itself, in place of running quantised ones; or nothing."""
+    return _traits(engine_name(name)).quantizes_by
 
 
 def refuse_extra(name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from inferlab.errors import BadInput, EngineFailed
-from inferlab.measure.cell import check_alike, failure_of, measure
+from inferlab.measure.cell import check_alike, check_options, failure_of, measure
 from inferlab.measure.cells import Job, cells_of, in_random_order, make_job, tell_inputs
 from inferlab.records import Benchmark, Cell, Event, Failure, Listener, Model, Outcome, Plan, Run, Status
 from inferlab.store import Saver
@@ -120,7 +120,9 @@ class LocalSweep:
 
     def planned(self, only: Collection[str | None] | None = None) -> list[Cell]:
         """The cells of the plan; those of machine types alone, where a cluster has several."""
-        return cells_of(self._plan, self._model)
+        cells = cells_of(self._plan, self._model)
+        check_options(cells)
+        return cells
 
     def run(self, cells: Sequence[Cell], before: Sequence[Outcome]) -> Benchmark:
         """Measure what is not done or failed yet; Ctrl-C leaves the rest pending."""

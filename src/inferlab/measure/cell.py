@@ -32,7 +32,7 @@ from inferlab.measure.stats import WINDOW_S, precise, share_s, time_is_up
 from inferlab.model.onnx_file import rewrite
 from inferlab.records import Cell, Event, Failure, Listener, Run, ignore
 from inferlab.units import one_line, shortened
-from inferlab.worker import Launch
+from inferlab.worker import Launch, Worker
 
 if TYPE_CHECKING:
     from inferlab.records.generation import GenerationRun
@@ -44,6 +44,8 @@ _OVERTIME = 1.25
 _PROBE_S = 0.05
 # How long each of several files of an engine's own format is warmed up and measured, twice.
 _CHOICE_S = 0.25
+# How long an engine may take to say whether it has an option.
+_OPTIONS_S = 60.0
 
 
 def measure(job: Job, before: Sequence[Run], listener: Listener) -> Iterator[Run]:
@@ -280,6 +282,30 @@ def _conversion(job: Job, launch: Launch, source: Path, threads: int) -> Convers
         conditions=[here.cpu, here.instruction_sets, threads, job.cell.shapes],
         patience_s=job.patience_s,
     )
+
+
+def check_options(cells: Sequence[Cell]) -> None:
+    """Refuse a plan before anything is done where the engine of none of its cells has the options that are given.
+
+    Asked of engines that convert models, which refuse late; where one cell can be measured, each tells its own.
+    """
+    refusals = []
+    for name, options in dict.fromkeys((cell.engine, cell.engine_options) for cell in cells):
+        try:
+            launch = registry.launch(name)
+        except InferlabError:
+            return  # whoever measures it will say it
+        if not options or not launch.converts:
+            return
+        try:
+            with Worker(launch, patience_s=_OPTIONS_S) as worker:
+                worker.ask("check_options", options=dict(options))
+        except BadInput as error:
+            refusals.append(error)
+        else:
+            return
+    if refusals:
+        raise refusals[0]
 
 
 def convert_ahead(job: Job, listener: Listener) -> None:

@@ -185,6 +185,8 @@ def find(cell: Cell, runs: Sequence[Run]) -> tuple[Finding, ...]:
     limit, _, instructions = str(runs[0].settings.get("max_cpu_isa", "")).partition(":")
     if limit == "auto":
         findings.append(Finding("limited-isa", {"isa": instructions}))
+    if runs[0].settings.get("sparse") == "on:none":
+        findings.append(Finding("no-sparse-layers", {}))
     if cell.guessed_inputs:
         chosen = {name: list(shape) for name, shape in cell.shapes if name in cell.guessed_inputs}
         findings.append(Finding("shapes-guessed", {"shapes": chosen}))

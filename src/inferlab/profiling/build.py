@@ -22,10 +22,11 @@ from inferlab.profiling.copies import (
     measure_copies,
     measure_levels,
     measure_mixed_copies,
+    measure_zeros_elsewhere,
     own_shapes,
     warmed_briefly,
 )
-from inferlab.profiling.gains import best_gain, check_budget, gain_recipe, with_estimate
+from inferlab.profiling.gains import best_gain, check_budget, gain_recipe, outputs_are_wrong, with_estimate
 from inferlab.profiling.layers import flops_profile
 from inferlab.profiling.zeros import usual_weights
 from inferlab.records import Event, Finding, Listener, ignore
@@ -114,21 +115,25 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
     # A torch model, or one without weights, has nothing that could be pruned; that is no fault.
     prunable = costs is not None and request.job.model.kind == "onnx" and bool(loss.layers_to_prune(costs))
     parts += [_loss] if wanted.loss and prunable else []
-    parts += [_mixed] if wanted.performance and wanted.loss and wanted.estimate and prunable else []
+    both = wanted.performance and wanted.loss and wanted.estimate
+    parts += [_mixed, _zeros_elsewhere] if both and prunable else []
     told = False
     for part in parts:
         try:
-            for grown in part(request, costs or Costs(()), profile, listener):
+            for grown, ready in part(request, costs or Costs(()), profile, listener):
                 profile = with_estimate(grown, wanted.budget)
                 yield profile
-                if not told and profile.performance and profile.performance.copies:
+                if ready and not told:
                     told = _tell_estimate(profile, listener)
         except InferlabError as error:
             profile = _with_problem(profile, error)
             yield profile
-        best = best_gain(profile)
-        if (part is _performance and not told) or (part is _mixed and best is not None and best.shares):
-            _tell_estimate(profile, listener)
+        if outputs_are_wrong(profile):
+            return
+        if part is _mixed and (not told or _has_shares(profile)):
+            _tell_estimate(profile, listener, shares=True)
+        elif part is _performance and not told:
+            told = _tell_estimate(profile, listener)
     if wanted.verify and best_gain(profile) is None:
         # That there is nothing to gain is an answer, not a failure.
         listener(Event("nothing-to-verify"))
@@ -139,12 +144,25 @@ def build_profile(request: Request, listener: Listener) -> Iterator[Profile]:
             yield _with_problem(profile, error)
 
 
-def _tell_estimate(profile: Profile, listener: Listener) -> bool:
-    """Tell what the user came for as soon as it is known, since all else may take minutes; whether it was told."""
+# A profile as it grows, and whether what its estimate needs of this part is there.
+_Growing = Iterator[tuple[Profile, bool]]
+
+
+def _tell_estimate(profile: Profile, listener: Listener, shares: bool = False) -> bool:
+    """Tell what the user came for as soon as it is known, since all else may take minutes; whether it was told.
+
+    Shares of channels by groups are only predicted until copies with them were timed.
+    """
     best = best_gain(profile)
-    if best is not None:
-        listener(Event("estimated", {"gain": best}))
-    return best is not None
+    if best is None or (best.shares and not shares):
+        return False
+    listener(Event("estimated", {"gain": best}))
+    return True
+
+
+def _has_shares(profile: Profile) -> bool:
+    best = best_gain(profile)
+    return best is not None and bool(best.shares)
 
 
 def _with_problem(profile: Profile, error: InferlabError) -> Profile:
@@ -176,7 +194,7 @@ def _in_theory(request: Request, costs: Costs, profile: Profile) -> Profile:
     return replace(profile, flops=flops, loss=predicted)
 
 
-def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+def _performance(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
     job, wanted = request.job, request.wanted
     imposes = performance.can_impose(job)
     levels = wanted.levels
@@ -188,23 +206,26 @@ def _performance(request: Request, costs: Costs, profile: Profile, listener: Lis
     time_s, timed = (_WITH_COPIES * wanted.time_s, warmed_briefly(job)) if copies else (wanted.time_s, job)
     measured = performance.measure(timed, costs, time_s, wanted.performance_name, imposed, listener)
     measured = _with_odd_levels(measured)
-    yield replace(profile, performance=measured)
+    profile = replace(profile, performance=measured)
+    yield profile, False
+    if outputs_are_wrong(profile):
+        return
     if levels and not imposes:
         asked = wanted.levels is not None
         levels_s = wanted.time_s if asked else _ZEROS_SHARE * wanted.time_s
         measured = measure_levels(job, costs, measured, levels, levels_s, listener, asked)
         measured = _with_odd_levels(measured)
-        yield replace(profile, performance=measured)
+        yield replace(profile, performance=measured), False
     if copies:
-        for grown in measure_copies(job, wanted, costs, measured, data_for(request), listener):
+        for grown, ready in measure_copies(job, wanted, costs, measured, data_for(request), listener):
             measured = grown
-            yield replace(profile, performance=measured)
+            yield replace(profile, performance=measured), ready
     if wanted.roofline:
         cpus = cpus_of(job.cell) if job.cell.thread_pinning == "core" else ()
         ceilings = roofline.measure_ceilings(job.cell.num_cores, listener, cpus=cpus)
         layers, doubts = roofline.place_all(measured.layers, ceilings)
         measured = replace(measured, ceilings=ceilings, layers=layers, findings=(*measured.findings, *doubts))
-        yield replace(profile, performance=measured)
+        yield replace(profile, performance=measured), True
 
 
 def _with_odd_levels(profile: PerformanceProfile) -> PerformanceProfile:
@@ -214,7 +235,7 @@ def _with_odd_levels(profile: PerformanceProfile) -> PerformanceProfile:
     )
 
 
-def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
     job, wanted = request.job, request.wanted
     data = data_for(request, _items(costs, job))
     measured_loss = loss.measure(
@@ -227,9 +248,9 @@ def _loss(request: Request, costs: Costs, profile: Profile, listener: Listener) 
         name=wanted.loss_name,
     )
     profile = replace(profile, loss=measured_loss)
-    yield profile
+    yield profile, True
     left_s = _LOSS_LIMIT * wanted.time_s - measured_loss.seconds
-    yield replace(profile, loss=_with_channels(request, costs, measured_loss, data, left_s, listener))
+    yield replace(profile, loss=_with_channels(request, costs, measured_loss, data, left_s, listener)), True
 
 
 def _with_channels(
@@ -245,10 +266,17 @@ def _with_channels(
     return replace(found, groups=groups, channels_kept=kept)
 
 
-def _mixed(request: Request, costs: Costs, profile: Profile, listener: Listener) -> Iterator[Profile]:
+def _mixed(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
     """Copies in which each group of channels loses a share of its own, as the losses of the groups let choose."""
     for measured in measure_mixed_copies(request.job, request.wanted, costs, profile, data_for(request), listener):
-        yield replace(profile, performance=measured)
+        yield replace(profile, performance=measured), False
+
+
+def _zeros_elsewhere(request: Request, costs: Costs, profile: Profile, listener: Listener) -> _Growing:
+    """A copy with zeros on engines that gain from them, as the losses of the layers let choose."""
+    data = data_for(request)
+    for measured in measure_zeros_elsewhere(request.job, request.wanted, costs, profile, data, listener):
+        yield replace(profile, performance=measured), False
 
 
 def _items(costs: Costs, job: Job) -> int:
@@ -273,7 +301,8 @@ def _verified(request: Request, profile: Profile, listener: Listener) -> Profile
     job, best = request.job, profile.gains[0]
     recipe = gain_recipe(profile, best)
     assert recipe is not None and profile.performance is not None, "what counts was tried"
-    data = data_for(request, profile.loss.items if profile.loss and profile.loss.items else ITEMS)
+    # Those that the copies of the estimate were made and judged with.
+    data = data_for(request)
     predicted = best.ms_per_batch / profile.performance.ms_per_batch
     verified = verify(job, recipe, predicted, data, request.wanted.time_s, request.spreads, listener)
     if best.zeros and profile.estimate is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import tempfile
 import time
@@ -16,21 +15,23 @@ from inferlab.measure.cells import Job
 from inferlab.model.flops.costs import Costs
 from inferlab.model.inputs import ITEMS, Data
 from inferlab.model.shapes import resolve
-from inferlab.profiling.channel_shares import best_shares
+from inferlab.profiling.channel_shares import best_shares, copy_loss
 from inferlab.profiling.gains import copy_to_try_elsewhere, find_copy, share_within, shares_recipe
 from inferlab.profiling.interleaved import InterleavedTimer, Variant
 from inferlab.profiling.loss import Evaluation, evaluate, layers_to_prune
-from inferlab.profiling.zeros import is_faster, usual_weights
+from inferlab.profiling.zeros import estimate, is_faster, usual_weights
 from inferlab.records import Event, Finding, Listener, Model, Shape, ignore
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
 from inferlab.records.profile import (
     ChangedCopy,
     Layer,
     LossMetric,
+    LossProfile,
     OtherEngine,
     PerformanceProfile,
     Profile,
     ProfileOptions,
+    PruningEstimate,
     level_key,
 )
 from inferlab.transform.cleanup import clean_up
@@ -51,6 +52,8 @@ _JUDGING_SHARE = 0.1
 _LIMIT = 6.0
 # So many copies with shares of their own for groups of channels are made, each chosen by what the others lost.
 _MOST_MIXED = 3
+# So many copies with zeros are made for other engines, until one is within the budget.
+_MOST_ZEROED = 3
 
 
 def measure_levels(
@@ -100,12 +103,12 @@ def measure_copies(
     profile: PerformanceProfile,
     data: Data,
     listener: Listener,
-) -> Iterator[PerformanceProfile]:
+) -> Iterator[tuple[PerformanceProfile, bool]]:
     """The profile with copies that are really made and timed: in INT8, with fewer channels, with both.
 
-    First with all that the estimate at the wanted budget needs, then with the rest. What `optimize` would make is
-    what is timed. A copy that cannot be made, or that the engine cannot run, is named with the reason, and the
-    others are measured all the same.
+    After each copy, with whether all that the estimate at the wanted budget needs is there; then come the rest.
+    What `optimize` would make is what is timed. A copy that cannot be made, or that the engine cannot run, is
+    named with the reason, and the others are measured all the same.
     """
     weights = usual_weights(layers_to_prune(costs))
     metric: LossMetric = "relative power" if data.labels is None else "cross-entropy"
@@ -122,25 +125,29 @@ def measure_copies(
                 # Quantising takes one core: the first copy with fewer channels is made meanwhile.
                 if pruned:
                     copies.make(pruned[0])
-            copies.measure(int8)
+            if copies.measure(int8):
+                yield copies.profile, False
         for share in SHARES:
             # Where so many cannot be removed, or the budget does not allow it, neither can more.
             if not pruned or not copies.measure(pruned.pop(0)):
                 pruned.clear()
-            elif share_within(copies.profile, wanted.budget, metric) >= share:
-                continue
-            break
+                break
+            yield copies.profile, False
+            if share_within(copies.profile, wanted.budget, metric) < share:
+                break
         # What is interpolated is made and timed too, and the losses of both changes together are not guessed.
         for recipe in _interpolated(copies.profile, wanted.budget, metric, int8):
-            copies.measure(recipe)
-        yield copies.profile
+            if copies.measure(recipe):
+                yield copies.profile, False
+        yield copies.profile, True
+        # For larger budgets: how both changes go together is not guessed.
+        pruned += [*_both(copies.profile, int8)]
         for recipe in pruned:
             if copies.measure(recipe):
-                yield copies.profile
-        best = copy_to_try_elsewhere(copies.profile, wanted.budget, metric) if wanted.estimate else None
-        if best is not None:
-            copies.measure_elsewhere(best)
-            yield copies.profile
+                yield copies.profile, True
+        if weights and wanted.estimate:
+            copies.measure_elsewhere(copy_to_try_elsewhere(copies.profile, wanted.budget, metric))
+            yield copies.profile, True
 
 
 def measure_mixed_copies(
@@ -167,6 +174,46 @@ def measure_mixed_copies(
             if not copies.measure(shares_recipe(best.shares)):
                 return
             yield copies.profile
+
+
+def measure_zeros_elsewhere(
+    job: Job, wanted: ProfileOptions, costs: Costs, profile: Profile, data: Data, listener: Listener
+) -> Iterator[PerformanceProfile]:
+    """The performance profile with a copy with zeros within the budget, timed on engines that gain from zeros.
+
+    Those are tried that run the model; on the profile's own engine levels tell it.
+    """
+    performance, loss = profile.performance, profile.loss
+    if performance is None or loss is None or not performance.layers:
+        return
+    running = {other.engine: other.unchanged_ms for other in performance.other_engines if other.unchanged_ms}
+    gaining = {engine: ms for engine, ms in running.items() if _computes_zeros_faster(engine)}
+    if not gaining:
+        return
+    copy_s = _COPY_SHARE * wanted.time_s
+    with (
+        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
+        InterleavedTimer(warmed_briefly(job), costs, performance, copy_s, listener) as timer,
+    ):
+        copies = _Copies(job, wanted, performance, data, Path(folder), timer, listener)
+        copies.measure_zeros_elsewhere(gaining, loss, wanted.budget)
+        yield copies.profile
+
+
+def _computes_zeros_faster(engine: str) -> bool:
+    able = registry.abilities(registry.launch(engine)).capabilities
+    return not able.isdisjoint(("sparse_weights", "imposed_sparsity"))
+
+
+def _zeros_to_try(performance: PerformanceProfile, loss: LossProfile, budget: float) -> PruningEstimate | None:
+    """The level of every layer within the budget, as if its time went with the weights that are left."""
+    left = {level_key(level): 1 - level for level in ZEROS}
+    layers = tuple(
+        replace(layer, spread_ms=0.0, pruned={key: part * layer.ms for key, part in left.items()})
+        for layer in performance.layers
+    )
+    pruned = {key: part * performance.ms_per_batch for key, part in left.items()}
+    return estimate(replace(performance, layers=layers, pruned=pruned, ms_interval=None), loss, budget)
 
 
 def warmed_briefly(job: Job) -> Job:
@@ -241,6 +288,16 @@ def _interpolated(
         yield replace(int8, pruning=_without_channels(weights, share).pruning)
 
 
+def _both(profile: PerformanceProfile, int8: Recipe) -> Iterator[Recipe]:
+    """INT8 without the smallest share of channels that was timed, where no copy with both was."""
+    pruned = next(
+        (copy.recipe.pruning for copy in profile.copies if copy.channels == SHARES[0] and not copy.int8), None
+    )
+    timed = find_copy(profile, int8=True, channels=0.0) is not None
+    if pruned is not None and timed and not any(copy.int8 and copy.channels for copy in profile.copies):
+        yield replace(int8, pruning=pruned)
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """A copy that is there, and how far its outputs are from the model's."""
@@ -290,7 +347,7 @@ class _Copies:
         profile = replace(
             self._profile,
             copies=(*self._profile.copies, *(copy for copy in copies if not copy.mixed)),
-            mixed_copies=tuple(copy for copy in copies if copy.mixed),
+            mixed_copies=(*self._profile.mixed_copies, *(copy for copy in copies if copy.mixed)),
         )
         int8 = find_copy(profile, int8=True, channels=0.0)
         if int8 is None:
@@ -312,12 +369,10 @@ class _Copies:
             return
         self._listener(Event("making-copy", {"copy": name}))
         try:
-            if self._cleaned is None:
-                self._cleaned = clean_up(self._job.model, self._folder / "clean").model
             if recipe.pruning is None:
-                model = yield from self._quantized(self._cleaned, recipe)
+                model = yield from self._quantized(recipe)
             else:
-                model = self._pruned(self._cleaned, recipe)
+                model = self._pruned(recipe)
             self._made[name] = _Made(recipe, model, self._distance(model))
         except InferlabError as error:
             self._refuse(recipe, error)
@@ -343,27 +398,78 @@ class _Copies:
         self._profile = replace(self._profile, problems=(*self._profile.problems, *variant.problems))
         return True
 
-    def measure_elsewhere(self, copy: ChangedCopy) -> None:
-        """Time a copy on every other engine that is ready; one that fails or computes wrongly is left out."""
-        made = self._made[_name(copy.recipe)]
-        assert made is not None
+    def measure_elsewhere(self, copy: ChangedCopy | None) -> None:
+        """Time the model and a copy on every other engine that is ready; what fails or is wrong is left out."""
+        made = None if copy is None else self._made[_name(copy.recipe)]
         here = self._job.cell.engine.partition("==")[0]
         others: list[OtherEngine] = []
         for engine in registry.list_engines():
-            if engine.state != "ready" or engine.name == here or made.model.kind not in engine.kinds:
+            if engine.state != "ready" or engine.name == here or self._job.model.kind not in engine.kinds:
                 continue
-            if time.monotonic() > self._deadline:
-                break
-            self._listener(Event("measuring-copy", {"copy": _name(copy.recipe), "engine": engine.name}))
-            with contextlib.suppress(InferlabError):
-                variant = self._timer.measure(made.model, engine=engine.name)
-                if variant.output_check.status != "mismatch":
-                    others.append(OtherEngine(engine.name, copy.int8, copy.channels, variant.ms_per_batch))
+            # Without it the engine's own speed would be credited to the change.
+            unchanged_ms = self._ms_on(engine.name, self._job.model, "")
+            ms = None if made is None else self._ms_on(engine.name, made.model, _name(made.recipe))
+            if copy is not None and ms is not None:
+                others.append(OtherEngine(engine.name, copy.int8, copy.channels, ms, unchanged_ms))
+            elif unchanged_ms is not None:
+                others.append(OtherEngine(engine.name, False, 0.0, unchanged_ms, unchanged_ms))
         others.sort(key=lambda other: other.ms_per_batch)
         self._profile = replace(self._profile, other_engines=tuple(others))
 
-    def _quantized(self, cleaned: Model, recipe: Recipe) -> Generator[None, None, Model]:
+    def measure_zeros_elsewhere(self, engines: Mapping[str, float], loss: LossProfile, budget: float) -> None:
+        """Time a copy with zeros within the budget on these engines, of which it is told what the model takes.
+
+        Losses of layers need not add up: what a copy lost too much is taken off the budget for the next.
+        """
+        allowed = budget
+        for number in range(_MOST_ZEROED):
+            zeros = _zeros_to_try(self._profile, loss, allowed)
+            if zeros is None or not zeros.levels or time.monotonic() > self._deadline:
+                return
+            name = f"{zeros.parameter_reduction:.0%} of the parameters zero".replace("%", " %")
+            self._listener(Event("making-copy", {"copy": name}))
+            recipe = Recipe(pruning=Pruning(scope="layers", layers=zeros.levels), cleanup=False)
+            try:
+                copy = apply_recipe(self._clean(), recipe, self._data, self._folder / f"zeros-{number}", ignore)
+            except InferlabError as error:
+                self._leave_out(name, str(error))
+                return
+            made = ChangedCopy(recipe, math.nan, {}, self._distance(copy.model))
+            lost = copy_loss(made, loss.metric)
+            if lost is None:
+                return
+            if lost <= budget:
+                break
+            allowed *= budget / lost
+        else:
+            return
+        others = [
+            OtherEngine(engine, False, 0.0, ms, unchanged_ms, zeros.parameter_reduction, lost)
+            for engine, unchanged_ms in engines.items()
+            if (ms := self._ms_on(engine, copy.model, name)) is not None
+        ]
+        others = sorted((*self._profile.other_engines, *others), key=lambda other: other.ms_per_batch)
+        self._profile = replace(self._profile, other_engines=tuple(others))
+
+    def _ms_on(self, engine: str, model: Model, name: str) -> float | None:
+        """What a model takes on another engine; None where it fails, is wrong, or the time for copies is over."""
+        if time.monotonic() > self._deadline:
+            return None
+        self._listener(Event("measuring-copy", {"copy": name, "engine": engine}))
+        try:
+            variant = self._timer.measure(model, engine=engine)
+        except InferlabError:
+            return None
+        return None if variant.output_check.status == "mismatch" else variant.ms_per_batch
+
+    def _clean(self) -> Model:
+        if self._cleaned is None:
+            self._cleaned = clean_up(self._job.model, self._folder / "clean").model
+        return self._cleaned
+
+    def _quantized(self, recipe: Recipe) -> Generator[None, None, Model]:
         assert recipe.quantization is not None
+        cleaned = self._clean()
         inputs = inputs_for(recipe, cleaned, self._data)
         for copy in quantizing(cleaned, inputs, self._folder / _name(recipe), recipe.quantization):
             if copy is not None:
@@ -371,8 +477,8 @@ class _Copies:
             yield
         raise AssertionError("the last is the copy")
 
-    def _pruned(self, cleaned: Model, recipe: Recipe) -> Model:
-        rest = replace(recipe, cleanup=False)
+    def _pruned(self, recipe: Recipe) -> Model:
+        cleaned, rest = self._clean(), replace(recipe, cleanup=False)
         copy = apply_recipe(cleaned, rest, self._data, self._folder / _name(recipe), ignore)
         if copy.pruned.parameters == cleaned.parameters:
             reason = next(iter(copy.left_alone.values()), "no layer may lose any")
@@ -391,10 +497,16 @@ class _Copies:
         return self._wanted.int8 and recipe.pruning is None
 
     def _refuse(self, recipe: Recipe, error: InferlabError) -> None:
+        engine, reason = self._job.cell.engine, str(error)
+        if recipe.quantization is not None and (option := registry.quantizes_by(engine)):
+            reason = (
+                f"{engine} runs no copy that is quantised already. It quantises the model itself with "
+                f"--engine-option {option}, which no estimate includes: inferlab benchmark times it."
+            )
         if self._is_asked_for(recipe):
-            self._profile = _with_problem(self._profile, f"INT8 was not measured: {error}")
+            self._profile = _with_problem(self._profile, f"INT8 was not measured: {reason}")
         else:
-            self._leave_out(_name(recipe), str(error))
+            self._leave_out(_name(recipe), reason)
 
     def _leave_out(self, name: str, reason: str) -> None:
         self._profile = _left_out(self._profile, name, reason)

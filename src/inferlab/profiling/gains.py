@@ -35,13 +35,16 @@ def check_budget(budget: float) -> None:
 
 
 def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
-    """The profile with the estimate for this budget in it."""
+    """The profile with the estimate for this budget in it; none where the engine computes wrongly as it is."""
     check_budget(budget)
     zeros = None if profile.loss is None else estimate(profile.performance, profile.loss, budget)
     profile = replace(profile, estimate=zeros, gains=())
     performance = profile.performance
     if performance is None:
         return profile
+    if outputs_are_wrong(profile):
+        performance = replace(performance, estimated_ms_per_batch=None, estimated_speedup=None)
+        return replace(profile, performance=performance, estimate=None)
     gains = find_gains(profile, budget)
     ms, speedup = (zeros.estimated_ms_per_batch, zeros.estimated_speedup) if zeros else (None, None)
     if gains and gains[0].counts:
@@ -50,6 +53,11 @@ def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
         ms, speedup = performance.ms_per_batch, 1.0
     performance = replace(performance, estimated_ms_per_batch=ms, estimated_speedup=speedup)
     return replace(profile, performance=performance, gains=gains)
+
+
+def outputs_are_wrong(profile: Profile) -> bool:
+    """Whether the engine computes something else than the model says, so that nothing is gained from its speed."""
+    return profile.performance is not None and profile.performance.output_check.status == "mismatch"
 
 
 def estimated_ms(profile: Profile) -> dict[int, float]:
@@ -108,7 +116,10 @@ def copy_to_try_elsewhere(
 
 
 def faster_elsewhere(profile: Profile) -> OtherEngine | None:
-    """The engine on which something that the budget allows takes less than the estimate here; None for no such."""
+    """The engine on which something that the budget allows takes less than the estimate here; None for no such.
+
+    Where the change gains nothing there, it is the model without any change.
+    """
     performance = profile.performance
     if performance is None:
         return None
@@ -118,14 +129,26 @@ def faster_elsewhere(profile: Profile) -> OtherEngine | None:
         for gain in profile.gains
         if not gain.zeros and not gain.shares and gain.loss is not None and gain.loss <= gain.budget
     }
-    return next(
-        (
-            other
-            for other in performance.other_engines
-            if (other.int8, other.channels) in allowed and other.ms_per_batch < (1 - WORTH) * here
-        ),
-        None,
-    )
+    budget = profile.estimate.budget if profile.estimate is not None else 0.0
+
+    def is_allowed(other: OtherEngine) -> bool:
+        if other.zeros:
+            return other.loss is not None and other.loss <= budget
+        return (other.int8, other.channels) in allowed
+
+    candidates = [
+        candidate for other in performance.other_engines if (candidate := _worth_there(other, is_allowed(other)))
+    ]
+    best = min(candidates, key=lambda other: other.ms_per_batch, default=None)
+    return best if best is not None and best.ms_per_batch < (1 - WORTH) * here else None
+
+
+def _worth_there(other: OtherEngine, allowed: bool) -> OtherEngine | None:
+    """The change if it is allowed and gains on that engine, else the model itself, if that was timed."""
+    before = other.unchanged_ms
+    if allowed and (before is None or other.ms_per_batch < (1 - WORTH) * before):
+        return other
+    return None if before is None else OtherEngine(other.engine, False, 0.0, before, before)
 
 
 def loss_metric(profile: Profile) -> LossMetric:

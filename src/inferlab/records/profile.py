@@ -201,13 +201,18 @@ class ChangedCopy:
 
 @dataclass(frozen=True, slots=True)
 class OtherEngine:
-    """A changed copy of the model, timed on another engine that is installed."""
+    """A changed copy of the model, or without a change the model itself, timed on another installed engine."""
 
     engine: str
     #: What was done to it: in INT8; without this share of the channels.
     int8: bool
     channels: float
     ms_per_batch: float
+    #: What the model takes there without any change; None where that was not timed.
+    unchanged_ms: float | None = None
+    #: With so many of all parameters zero, and what that costs, as the loss profile counts it.
+    zeros: float = 0.0
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +258,7 @@ class PerformanceProfile:
     overhead_interval: Interval | None = None
     #: What was made and timed for the estimate.
     copies: tuple[ChangedCopy, ...] = ()
-    #: What the best of the copies takes elsewhere, the fastest first.
+    #: What the model and the best of the copies take elsewhere, the fastest first.
     other_engines: tuple[OtherEngine, ...] = ()
     #: Copies that lost another share of each group's channels.
     mixed_copies: tuple[ChangedCopy, ...] = ()

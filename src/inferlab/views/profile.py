@@ -8,7 +8,13 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from inferlab.profiling.gains import best_gain, estimated_ms, faster_elsewhere, has_estimate
+from inferlab.profiling.gains import (
+    best_gain,
+    estimated_ms,
+    faster_elsewhere,
+    has_estimate,
+    outputs_are_wrong,
+)
 from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records import Finding
 from inferlab.records.profile import (
@@ -79,7 +85,7 @@ def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
         parts.append(_flops(profile.flops, shown if profile.performance is None else 0))
     if profile.loss is not None:
         parts.append(_loss(profile.loss, shown))
-    if profile.estimate is not None or profile.gains:
+    if profile.estimate is not None or profile.gains or outputs_are_wrong(profile):
         parts.append(_estimate(profile))
     parts.append(tables.notes(profile.problems))
     if profile.interrupted:
@@ -342,10 +348,12 @@ def _estimate(profile: Profile) -> list[Block]:
     """How fast the model could be, and what else was tried."""
     zeros, best = profile.estimate, best_gain(profile)
     told: list[Block]
+    if outputs_are_wrong(profile):
+        return [Pair("Estimate", NO_ESTIMATE, strong=True)]
     if nothing_gains(profile):
         told = [Pair("Estimate", f"no faster: {NOTHING_GAINS}", strong=True)]
     elif best is None or best.zeros:
-        told = [] if zeros is None else _zeros_estimate(zeros)
+        told = [] if zeros is None else _zeros_estimate(zeros, profile.interrupted)
     else:
         told = [
             Pair(
@@ -364,6 +372,8 @@ def _estimate(profile: Profile) -> list[Block]:
     return told + (_verified(verified) if verified else [])
 
 
+#: Where the engine computes wrongly as it is.
+NO_ESTIMATE = "none, for the outputs are wrong; --no-verify makes it all the same"
 #: What an estimate says where the model is best left as it is.
 NOTHING_GAINS = "nothing that was tried gains within the loss budget"
 
@@ -391,10 +401,13 @@ def other_engine(profile: Profile) -> str:
     if other is None or performance is None:
         return ""
     here = performance.estimated_ms_per_batch or performance.ms_per_batch
-    changed = what_is_done_by(other.int8, other.channels)
+    changed = what_is_done_by(other.int8, other.channels, other.zeros)
+    changed += f", loss {other.loss:.3g}" if other.loss is not None else ""
+    than = "the estimate here" if performance.estimated_ms_per_batch else "here"
+    there = f", and {decimal(other.unchanged_ms)} without that" if changed and other.unchanged_ms else ""
     return (
-        f"{other.engine} takes {decimal(other.ms_per_batch)} ms/batch ({changed}), "
-        f"{here / other.ms_per_batch:.3g} times as fast as the estimate here"
+        f"{other.engine} takes {decimal(other.ms_per_batch)} ms/batch ({changed or 'the model as it is'}){there}, "
+        f"{here / other.ms_per_batch:.3g} times as fast as {than}"
     )
 
 
@@ -423,7 +436,7 @@ def _in_brackets(verdict: str, gain: Gain) -> str:
     return "" if gain.counts else f" ({verdict})"
 
 
-def _zeros_estimate(found: PruningEstimate) -> list[Block]:
+def _zeros_estimate(found: PruningEstimate, interrupted: bool) -> list[Block]:
     """What zeros in the weights would give."""
     pruned = (
         f"{plural(len(found.levels), 'layer')} pruned, {share(found.parameter_reduction)} of the parameters zero"
@@ -432,13 +445,13 @@ def _zeros_estimate(found: PruningEstimate) -> list[Block]:
     recovery += expected_accuracy(found, ", ")
     limit = f"loss {found.loss:.3g} of a budget of {found.budget:g}"
     if found.estimated_ms_per_batch is None or found.ms_per_batch is None:
-        return [
-            Pair("Estimate", f"{pruned} ({limit}{recovery})", strong=True),
-            Note(
-                "no times at sparsity levels were measured, so no speed-up is predicted. deepsparse can impose "
-                "them; other engines measure them with --levels."
-            ),
-        ]
+        reason = (
+            "it was interrupted before any changed copy was timed, so no speed-up is predicted."
+            if interrupted
+            else "no times at sparsity levels were measured, so no speed-up is predicted. deepsparse can impose "
+            "them; other engines measure them with --levels."
+        )
+        return [Pair("Estimate", f"{pruned} ({limit}{recovery})", strong=True), Note(reason)]
     return [
         Pair(
             "Estimate",

@@ -103,6 +103,9 @@ _FINDINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "left to itself, the engine dies of this model on this CPU (SIGILL); measured with "
         f"ONEDNN_MAX_CPU_ISA={d['isa']}, which must be set where it is deployed too."
     ),
+    "no-sparse-layers": lambda d: (
+        "sparse=on changes nothing: no layer of this model has zeros enough for the engine's sparse kernels."
+    ),
     "batch-rewritten": lambda d: (
         f"the model fixes another batch size; a copy rewritten for {d['batch_size']} was measured."
     ),
@@ -507,7 +510,8 @@ _EVENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "pruned-copy": lambda d: f"Measuring a copy with {d['level']:g} of the weights zero",
     "making-copy": lambda d: f"Making a copy: {d['copy']}",
     "measuring-copy": lambda d: (
-        f"Measuring a copy: {d['copy']}" + (f", on {d['engine']}" if "engine" in d else "")
+        (f"Measuring a copy: {d['copy']}" if d["copy"] else "Measuring the model as it is")
+        + (f", on {d['engine']}" if "engine" in d else "")
     ),
     "estimated": lambda d: _estimated(d["gain"]),
     "quantizing": lambda d: f"Quantising a copy to {d['precision']}",

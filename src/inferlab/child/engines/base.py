@@ -78,6 +78,10 @@ class Engine:
     def prepare_for(self, model: Optional[str], kind: str) -> None:
         """Import what a model needs besides; without one, what all models of its kind need."""
 
+    @classmethod
+    def check_options(cls, options: Dict[str, str]) -> None:
+        """Refuse options that it does not have; asked before anything else of engines that convert models."""
+
     def convert(self, model: str, folder: str, options: Dict[str, str]) -> List[Dict[str, Any]]:
         """Write the model into a folder in the format that load reads; asked of engines that read none of ours.
 

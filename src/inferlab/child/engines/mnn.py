@@ -33,7 +33,8 @@ def load(cpus):
     with tempfile.TemporaryDirectory() as folder:
         converted = os.path.join(folder, "model.mnn"){note}
         _tools.mnnconvert([
-            "mnnconvert", "-f", "ONNX", "--modelFile", MODEL, "--MNNModel", converted, *{flags},
+            "mnnconvert", "-f", "ONNX", "--modelFile", MODEL, "--MNNModel", converted,
+            {flags},
         ])
         runtime = MNN.nn.create_runtime_manager(({config},))
         runtime.set_hint({hint}, {winograd})  # how large the tiles of Winograd's convolution may be
@@ -60,8 +61,9 @@ def stream(loaded):
 _UNDECIDED = """
         # Dense: sparse weights ("--detectSparseSpeedUp", "1") were not measured; inferlab benchmark does that."""
 
-#: What the option `sparse` may be once it is decided; "auto:…" where both ways were measured.
-_DECIDED = {"on": True, "off": False, "auto:on": True, "auto:off": False, "auto": False}
+#: What the option `sparse` may be once it is decided; "auto:…" where both ways were measured, "on:none" where no
+#: layer has zeros enough for sparse kernels.
+_DECIDED = {"on": True, "on:none": True, "off": False, "auto:on": True, "auto:off": False, "auto": False}
 _WEIGHTS = {"fp32": (), "fp16": ("--fp16",), "int8": ("--weightQuantBits", "8")}
 _MODES = ("high", "normal", "low")
 # Whether an LSTM or GRU becomes a loop of other operators or stays one.
@@ -97,10 +99,16 @@ class Mnn(Engine):
         """Import MNN."""
         import MNN  # noqa: F401
 
+    @classmethod
+    def check_options(cls, options: Dict[str, str]) -> None:
+        """Read them."""
+        _Given(options)
+
     def convert(self, model: str, folder: str, options: Dict[str, str]) -> List[Dict[str, Any]]:
         """Convert an ONNX file; with sparse=auto both ways, unless no layer has zeros enough."""
         given = _Given(options)
-        ways = {"auto": ("auto:off", "auto:on")}.get(given.sparse, (given.sparse,))
+        # With sparse=on, too: only beside the dense file it shows whether any layer became sparse.
+        ways = {"auto": ("auto:off", "auto:on"), "on": ("off", "on")}.get(given.sparse, (given.sparse,))
         files: List[Dict[str, Any]] = []
         for sparse in ways:
             file = "sparse.mnn" if _DECIDED[sparse] else "dense.mnn"
@@ -108,7 +116,11 @@ class Mnn(Engine):
             files.append({"file": file, "options": {"sparse": sparse, "lstm": lstm}})
         paths = [os.path.join(folder, entry["file"]) for entry in files]
         # Files of one model differ in a random id; that of a model with a sparse layer is smaller.
-        if len({os.path.getsize(path) for path in paths}) < len(paths):
+        alike = len({os.path.getsize(path) for path in paths}) < len(paths)
+        if given.sparse == "on":
+            os.remove(paths[0])
+            return [{**files[1], "options": {**files[1]["options"], "sparse": "on:none"}}] if alike else files[1:]
+        if alike:
             os.remove(paths[1])
             files.pop()
         return files
@@ -185,7 +197,9 @@ class Mnn(Engine):
         given = _Given(options.options)
         return _DEPLOYMENT.format(
             note=_UNDECIDED if given.sparse == "auto" else "",
-            flags=[*given.flags(given.sparse), *_LSTM.get(given.lstm, ())],
+            flags=", ".join(
+                '"{}"'.format(flag) for flag in [*given.flags(given.sparse), *_LSTM.get(given.lstm, ())]
+            ),
             config=given.config(options.threads),
             hint=_WINOGRAD,
             winograd=given.winograd,
