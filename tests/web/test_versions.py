@@ -20,7 +20,7 @@ from inferlab.lab import read_model
 from inferlab.optimizing import recipe_yaml
 from inferlab.profiling.estimate import with_estimate
 from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
-from inferlab.records.profile import ChangedCopy, ChannelGroup, Profile, PruningEstimate
+from inferlab.records.profile import ChangedCopy, ChannelGroup, Profile, RecipeEstimate
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.units import decimal, share
@@ -44,7 +44,7 @@ class Maker(CardReader):
         """The number of a stat."""
         return self.read(name).split("\n")[1]
 
-    def shows(self, found: PruningEstimate) -> None:
+    def shows(self, found: RecipeEstimate) -> None:
         """Wait until the page predicts this."""
         assert found.estimated_ms_per_batch is not None
         expected = [
@@ -441,6 +441,31 @@ def test_versions_over_http(http: httpx.Client, digits: Digits, server: Server) 
     predicted = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()
     assert predicted["levels"] == {"2.weight": 0.5, "6.weight": 0.5}
     assert predicted["loss_method"] == "approximated"
+
+
+@pytest.mark.parametrize(
+    ("asked", "part", "loss"),
+    [
+        ({"sparsity": 0.5, "pattern": "channel"}, 0.25, 0.5),
+        ({"sparsity": 0.5, "pattern": "channel", "quantization": "static"}, 0.125, 0.51),
+        ({"quantization": "static"}, 0.5, 0.01),
+        ({"quantization": "dynamic"}, None, None),
+    ],
+)
+def test_an_estimate_over_http_is_of_the_pattern_and_the_precision_that_are_asked(
+    http: httpx.Client, server: Server, asked: dict[str, Any], part: float | None, loss: float | None
+) -> None:
+    profile = with_copies(PROFILE)
+    with open_store(str(server.store)) as store:
+        project = store.projects.add("MobileNetV2", "", profile.model).id
+        store.add_document("profile", profile.model.source, content_of(profile), project_id=project)
+        found = http.post(f"/projects/{project}/estimate", json=asked).json()
+        store.projects.remove(project)
+    assert (found["loss"], found["estimated_speedup"]) == (loss, None if part is None else pytest.approx(1 / part))
+    assert found["estimated_ms_per_batch"] == (
+        None if part is None else pytest.approx(part * found["ms_per_batch"])
+    )
+    assert found["recovery"] == (None if loss is None else pytest.approx(1 - loss))
 
 
 def test_a_version_whose_file_has_a_name_in_other_letters_is_taken_away(

@@ -86,10 +86,31 @@ def share_within(performance: PerformanceProfile, budget: float, metric: LossMet
 
 def time_without(performance: PerformanceProfile, share: float, int8: bool = False) -> float | None:
     """The time without this share of the channels, in INT8 or not; None where copies do not tell."""
-    largest = max((copy.channels for copy in performance.copies if not copy.int8), default=0.0)
-    if share > largest or (int8 and find_copy(performance, int8=True, channels=0.0) is None):
+    if not _copies_tell(performance, share, int8):
         return None
     return _time_at(performance, share, int8, lambda copy: copy.ms_per_batch, performance.ms_per_batch)
+
+
+def loss_without(
+    performance: PerformanceProfile, share: float, metric: LossMetric, int8: bool = False
+) -> float | None:
+    """The loss without this share of the channels, in INT8 or not; None where copies do not tell."""
+    return _loss_at(performance, share, int8, _loss_of(metric)) if _copies_tell(performance, share, int8) else None
+
+
+def accuracy_drop_without(performance: PerformanceProfile, share: float, int8: bool = False) -> float | None:
+    """How much accuracy goes with this share of the channels, in INT8 or not; None where copies do not tell."""
+    return _loss_at(performance, share, int8, _accuracy_drop) if _copies_tell(performance, share, int8) else None
+
+
+def dense_accuracy(performance: PerformanceProfile) -> float | None:
+    """The accuracy of the unchanged model on what copies were judged by; None without labels."""
+    return next((copy.distance.original_accuracy for copy in performance.copies if copy.distance), None)
+
+
+def _copies_tell(performance: PerformanceProfile, share: float, int8: bool) -> bool:
+    largest = max((copy.channels for copy in performance.copies if not copy.int8), default=0.0)
+    return share <= largest and (not int8 or find_copy(performance, int8=True, channels=0.0) is not None)
 
 
 def gain_recipe(profile: Profile, gain: Gain) -> Recipe | None:
@@ -162,7 +183,7 @@ def _gain(performance: PerformanceProfile, share: float, int8: bool, budget: flo
     before = performance.ms_per_batch
     ms = _time_at(performance, share, int8, lambda copy: copy.ms_per_batch, before)
     loss = _loss_at(performance, share, int8, _loss_of(metric))
-    dense = next((copy.distance.original_accuracy for copy in performance.copies if copy.distance), None)
+    dense = dense_accuracy(performance)
     drop = None if dense is None else _loss_at(performance, share, int8, _accuracy_drop)
     return Gain(
         int8=int8,

@@ -20,6 +20,7 @@ from inferlab.records.profile import (
     PerformanceProfile,
     Profile,
     PruningEstimate,
+    RecipeEstimate,
     Verified,
 )
 from inferlab.store import formats
@@ -335,7 +336,7 @@ def loss_at(level: str) -> Callable[[LossLayer | ChannelGroup], float | None]:
     return lambda pruned: pruned.losses.get(level)
 
 
-def expected_accuracy(found: PruningEstimate | Gain, before: str = "") -> str:
+def expected_accuracy(found: PruningEstimate | RecipeEstimate | Gain, before: str = "") -> str:
     """The accuracy that an estimate expects, with what goes before it; empty without labels."""
     return "" if found.accuracy is None else f"{before}accuracy {share(found.accuracy)} expected"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 import threading
@@ -16,10 +15,11 @@ from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.onnx_file import digest_of
 from inferlab.optimizing.options import validate_version
-from inferlab.profiling.channel_shares import best_shares, gain_of_shares
+from inferlab.profiling.channel_shares import best_shares
 from inferlab.profiling.estimate import check_budget, estimate, usual_weights, with_estimate
 from inferlab.profiling.gains import best_gain
-from inferlab.profiling.predict import int8_speedup, predict
+from inferlab.profiling.predict import int8_speedup
+from inferlab.profiling.recipe_estimate import estimate_recipe
 from inferlab.records import Model, Plan
 from inferlab.records.optimization import (
     CHANNEL,
@@ -30,7 +30,7 @@ from inferlab.records.optimization import (
     Scheme,
     VersionOptions,
 )
-from inferlab.records.profile import Gain, LossProfile, Profile, PruningEstimate
+from inferlab.records.profile import Gain, LossProfile, Profile, RecipeEstimate
 from inferlab.settings import versions_folder
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.store.rows import new_id
@@ -322,20 +322,21 @@ class Basis:
         """The same sparsity for all weights."""
         return dict.fromkeys(self.usual() if weights is None else weights, sparsity)
 
-    def predicted(self, levels: Mapping[str, float], pattern: str = "unstructured") -> PruningEstimate:
-        """What these shares of zeros would give; the loss of channels is that of their groups, where known."""
+    def predicted(
+        self, levels: Mapping[str, float], pattern: str = "unstructured", scheme: Scheme | None = None
+    ) -> RecipeEstimate:
+        """What these shares of zeros, or of channels, in this precision would give."""
         known = {layer.weight for layer in self.loss.layers}
         for weight, level in levels.items():
             if weight not in known:
                 raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
             if not 0 <= level < 1:
                 raise BadInput(f"The sparsity of {weight} must be 0 or more and below 1, not {level:g}.")
-        zeros = predict(self.profile.performance, self.loss, levels)
-        if pattern != CHANNEL or not self.loss.groups:
-            return zeros
-        lost = gain_of_shares(self.profile.performance, self.loss, levels).loss
-        recovery = None if lost is None or self.loss.metric != "relative power" else max(0.0, 1 - lost)
-        return replace(zeros, loss=math.inf if lost is None else lost, recovery=recovery, accuracy=None)
+        recipe = Recipe(
+            pruning=Pruning(scope="layers", pattern=pattern, layers=levels),
+            quantization=None if scheme is None else Quantization(scheme),
+        )
+        return estimate_recipe(recipe, self.profile.performance, self.loss)
 
     def best_gain(self, budget: float) -> Gain | None:
         """The fastest that the profiles estimate within a budget; None where nothing counts."""

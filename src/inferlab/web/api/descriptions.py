@@ -93,6 +93,7 @@ DESCRIPTIONS = {
     "error": "The largest error relative to the reference; null where unknown.",
     "estimate": "What pruning within the budget would give.",
     "estimated_ms_per_batch": "Null where times at levels were not measured.",
+    "EstimateFacts.estimated_ms_per_batch": "Null where the profiles do not tell, such as INT8 without a copy.",
     "estimated_speedup": "The same as a ratio.",
     "expected_accuracy": "What the loss profile expected of zeros alone; null where it said nothing.",
     "failure": "Why it has no result.",

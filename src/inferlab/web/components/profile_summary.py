@@ -9,12 +9,11 @@ from datetime import datetime
 from nicegui import ui
 from nicegui.element import Element
 
-from inferlab.profiling.channel_shares import channel_speedup
-from inferlab.profiling.gains import best_gain, time_without
+from inferlab.profiling.gains import best_gain
 from inferlab.profiling.predict import gains_from_zeros
 from inferlab.records import Shape
 from inferlab.records.optimization import CHANNEL, Scheme
-from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate
+from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate, RecipeEstimate
 from inferlab.units import count, decimal, plural, share
 from inferlab.views import profile as words
 from inferlab.views import text
@@ -180,7 +179,7 @@ def _note(profile: Profile) -> str:
     if profile.gains:
         return _tried(profile)
     assert found is not None
-    if performance is not None and (told := _nothing_gained(performance, found)):
+    if performance is not None and (told := _nothing_gained(performance)):
         return told
     if not found.levels:
         return "Nothing is pruned: no layer gains enough for what it would cost. Allow more loss."
@@ -189,9 +188,9 @@ def _note(profile: Profile) -> str:
     return f"{plural(len(levels), 'weight')} pruned, to {span} zeros."
 
 
-def _nothing_gained(performance: PerformanceProfile, found: PruningEstimate) -> str:
+def _nothing_gained(performance: PerformanceProfile) -> str:
     """Why zeros gain no time, or nobody knows what they gain; empty where something is known."""
-    if found.gained == "parameters":
+    if not performance.pruned:
         return (
             "Times of pruned copies were not measured, so nothing is said of what pruning gains in time. Add a "
             "performance profile with “Times of pruned copies”, or on an engine that imposes sparsity."
@@ -214,10 +213,10 @@ def _tried(profile: Profile) -> str:
     return " ".join(sentences)
 
 
-def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> None:
+def show_estimate(basis: Basis, found: RecipeEstimate, scheme: Scheme | None, pattern: str) -> None:
     """The numbers of an estimate, and a note on each thing that it cannot know."""
     performance = basis.profile.performance
-    ms, speedup = _times(basis, found, scheme, pattern)
+    ms, speedup = found.estimated_ms_per_batch, found.estimated_speedup
     with shell.stats("il-summary-numbers"):
         if performance is not None:
             where = f"{title(performance.engine)}, batch {performance.batch_size}, now"
@@ -226,7 +225,8 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
         shell.stat("Estimated speed-up", _times_as_fast(speedup), "", "estimated-speedup")
         zeros = _zeros(basis, found)
         shell.stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
-        loss = "outputs are not numbers" if math.isinf(found.loss) else f"loss {found.loss:.3g}"
+        loss = "loss not known" if found.loss is None else f"loss {found.loss:.3g}"
+        loss = "outputs are not numbers" if found.loss == math.inf else loss
         recovery = UNKNOWN if found.recovery is None else share(found.recovery)
         if unmeasured := basis.unmeasured(found.levels):
             recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"
@@ -237,7 +237,7 @@ def show_estimate(basis: Basis, found: PruningEstimate, scheme: Scheme | None, p
         p("il-caption", note, name="estimate-note")
 
 
-def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
+def notes(basis: Basis, found: RecipeEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
     """What the numbers rest on, and what they do not say."""
     performance, told = basis.profile.performance, []
     if found.levels and pattern == CHANNEL and basis.loss.groups:
@@ -246,8 +246,9 @@ def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: 
         told.append(
             "The profiles tried zeros anywhere: whole channels cost more, and what they gain in time is measured "
             "when the version is made."
-            if _times(basis, found, scheme, pattern)[0] is None
-            else "The time is that of copies with fewer channels. Channels cost more than zeros anywhere."
+            if found.estimated_ms_per_batch is None
+            else "Time and loss are those of copies with fewer channels; losses of single layers below are of "
+            "zeros anywhere."
         )
     elif found.levels and pattern != "unstructured":
         told.append("The profiles tried zeros anywhere: zeros in a pattern cost more, and may gain otherwise.")
@@ -259,59 +260,30 @@ def notes(basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: 
         )
     if performance is None:
         told.append("No layer was timed yet, so nothing is said of time: add a performance profile.")
-    elif found.levels and pattern != CHANNEL and (why := _nothing_gained(performance, found)):
+    elif found.levels and pattern != CHANNEL and (why := _nothing_gained(performance)):
         told.append(why)
     if found.levels and basis.loss.method == "approximated":
         told.append("Losses are only approximated from the weights: add a loss profile for measured ones.")
     if scheme == "static" and performance is not None:
-        told.append(_of_int8(basis, found))
+        told.append(_of_int8(basis, found, pattern))
     elif scheme is not None:
         told.append("What this precision gains and costs is measured when the version is made.")
     return told
 
 
-def _of_int8(basis: Basis, found: PruningEstimate) -> str:
+def _of_int8(basis: Basis, found: RecipeEstimate, pattern: str) -> str:
     gain = basis.int8_speedup()
     costs = "What it costs in outputs is measured when the version is made."
+    if found.loss is not None:
+        costs = "What it costs is what that copy lost" + (", added to the rest." if found.levels else ".")
     if gain is None:
         return f"No INT8 copy was timed: add a performance profile with “INT8 copy”. {costs}"
     told = f"An INT8 copy was {gain:.2f} × as fast in the profile"
-    together = "; together with pruning, both gains are multiplied" if found.levels else ""
+    together = "; together with pruning, both gains are multiplied" if found.levels and pattern != CHANNEL else ""
     return f"{told}{together}. {costs}"
 
 
-def _times(
-    basis: Basis, found: PruningEstimate, scheme: Scheme | None, pattern: str
-) -> tuple[float | None, float | None]:
-    """The estimated time and speed-up; None where something that matters was not timed."""
-    performance = basis.profile.performance
-    if performance is None:
-        return None, None
-    if found.levels and pattern == CHANNEL:
-        ms = _without_channels(basis, performance, found.levels, scheme)
-        return (None, None) if ms is None else (ms, performance.ms_per_batch / ms)
-    speedup = found.estimated_speedup if found.levels else 1.0
-    if scheme is not None:
-        gain = basis.int8_speedup() if scheme == "static" else None
-        speedup = None if gain is None or speedup is None else speedup * gain
-    return (None, None) if speedup is None else (performance.ms_per_batch / speedup, speedup)
-
-
-def _without_channels(
-    basis: Basis, performance: PerformanceProfile, levels: Mapping[str, float], scheme: Scheme | None
-) -> float | None:
-    """The time with fewer channels; with INT8, copies tell it where all layers lose the same share."""
-    shares = set(levels.values())
-    alike = len(shares) == 1 and levels.keys() >= {name for group in basis.loss.groups for name in group.weights}
-    if not alike and scheme is None:
-        speedup = channel_speedup(performance, basis.loss, levels)
-        return None if speedup is None else performance.ms_per_batch / speedup
-    if not alike or scheme not in (None, "static"):
-        return None
-    return time_without(performance, shares.pop(), int8=scheme is not None)
-
-
-def _zeros(basis: Basis, found: PruningEstimate) -> float:
+def _zeros(basis: Basis, found: RecipeEstimate) -> float:
     """The share of all parameters that are zero afterwards."""
     loss = basis.loss
     weights = {layer.weight: layer for layer in loss.layers}

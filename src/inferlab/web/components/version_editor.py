@@ -15,7 +15,7 @@ from nicegui.events import GenericEventArguments
 
 from inferlab.profiling.predict import gains_from_zeros, layer_times, loss_at, weight_shares
 from inferlab.records.optimization import CHANNEL, Scheme
-from inferlab.records.profile import BUDGET, Gain, LossLayer, PruningEstimate
+from inferlab.records.profile import BUDGET, Gain, LossLayer, RecipeEstimate
 from inferlab.units import scaled, shortened
 from inferlab.views.charts.losses import layer_curves
 from inferlab.web import shell
@@ -385,7 +385,7 @@ class VersionEditor:
         self._turn += 1
         turn, basis = self._turn, self.basis
         draft = replace(self.draft, levels=dict(self.draft.levels), on=set(self.draft.on))
-        found, ms, losses = await asyncio.to_thread(_predicted, basis, draft.effective, draft.pattern)
+        found, ms, losses = await asyncio.to_thread(_predicted, basis, draft)
         if turn != self._turn or self._estimate.is_deleted:
             return
         self._editor.tell(ms, losses, set(basis.unmeasured()))
@@ -400,11 +400,10 @@ class VersionEditor:
             chip.classes(**{"add" if name == preset else "remove": "il-choice-on"})
 
 
-def _predicted(
-    basis: Basis, levels: Mapping[str, float], pattern: str
-) -> tuple[PruningEstimate, dict[str, float], dict[str, float]]:
+def _predicted(basis: Basis, draft: Draft) -> tuple[RecipeEstimate, dict[str, float], dict[str, float]]:
     """The estimate, and by weight the time and the loss that its layers come to."""
-    found = basis.predicted(levels, pattern)
+    levels = draft.effective
+    found = basis.predicted(levels, draft.pattern, draft.scheme)
     losses: dict[str, float] = {}
     for one in basis.loss.layers:
         if one.losses:
