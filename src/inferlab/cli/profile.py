@@ -20,6 +20,8 @@ from inferlab.cli.command import (
 from inferlab.errors import BadInput
 from inferlab.options.optimization import PROFILE, make_profile
 from inferlab.options.plan import make_plan
+from inferlab.records import Plan
+from inferlab.records.profile import BUDGET
 
 if TYPE_CHECKING:
     from inferlab.lab import Lab
@@ -57,9 +59,10 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
     with work.lab() as lab:
         other = lab.saved_profile(against) if against else None
         if lab.is_profile(model):
-            profile = _read(lab, model)
+            profile, plan = _read(lab, model), None
         else:
-            profile = lab.profile(make_plan(model, values, timed=False), make_profile(values), work.log)
+            plan = make_plan(model, values, timed=False)
+            profile = lab.profile(plan, make_profile(values), work.log)
         work.show(profile)
         if other is not None:
             from inferlab.views.reports.profile import diff_blocks
@@ -67,8 +70,34 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
             show_blocks(diff_blocks(lab.layer_diff(other, profile)), below=True)
     if html_path:
         work.write(html_path, profile, ".html", "Report written to")
+    name = model if plan is None else profile.id if work.log.all_saved else ""
+    if name and (suggestion := _suggestion(profile, plan, name, values["data"])):
+        work.log.say(f"Next: {suggestion}")
     missing = profile.problems or (profile.performance and profile.performance.problems)
     return work.exit_code(130 if profile.interrupted else 3 if missing else 0)
+
+
+def _suggestion(profile: Profile, plan: Plan | None, name: str, data: str | None) -> str:
+    """The command that makes what was estimated; empty where nothing gains, or where no command can say it."""
+    from inferlab.profiling.estimate import estimated_recipe
+    from inferlab.views import command as lines
+
+    performance = profile.performance
+    if profile.interrupted or performance is None:
+        return ""
+    if plan is None:
+        plan = Plan(
+            profile.model.source,
+            engines=(performance.engine,),
+            num_cores=(performance.num_cores,),
+            batch_sizes=(performance.batch_size,),
+        )
+    budget = next((gain.budget for gain in profile.gains), BUDGET)
+    try:
+        estimated_recipe(profile)
+        return lines.estimated(plan, name, None if budget == BUDGET else budget, data)
+    except BadInput:
+        return ""
 
 
 def _read(lab: Lab, name: str) -> Profile:

@@ -431,8 +431,9 @@ class Lab(Lookup):
         It is saved when it is made and again after every engine; Ctrl-C keeps that. What an engine could not do
         is a sentence in it. `goal` is the one that a search chose its recipe for.
         """
-        from inferlab.lab.versions import Versioning
+        from inferlab.lab.versions import Versioning, with_recipe
 
+        asked = with_recipe(asked, self)
         with time_limit(plan.patience_s):
             plan, job = self._to_optimize(plan, asked, listener)
             return Versioning(self, plan, asked, job, listener, goal).run()

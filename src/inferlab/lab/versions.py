@@ -31,6 +31,7 @@ from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchSpace, SearchState, Speed, search
 from inferlab.profiling.channel_shares import channel_speedup
 from inferlab.profiling.copies import own_shapes
+from inferlab.profiling.estimate import estimated_recipe
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Run, Shape
@@ -186,6 +187,21 @@ class Versioning:
             return contest
         time_s = max(time_s, _CONFIRMING * self._asked.search_s)
         return replace(contest, time_s=time_s, goal=1 / self._goal.speedup)
+
+
+def with_recipe(asked: VersionOptions, lab: Lab) -> VersionOptions:
+    """What is asked, with the recipe of the profile's estimate where that is to be made."""
+    if not asked.as_estimated:
+        return asked
+    if asked.performance_id is None:
+        raise BadInput("Name the profile whose estimate is to be made, by its file or its id.")
+    recipe = estimated_recipe(lab.saved_profile(asked.performance_id), asked.estimate_budget)
+    if recipe.quantization is not None and not recipe.shapes and asked.data_file is None:
+        raise BadInput(
+            "The profile's copy in INT8 found its ranges on your data: name that file, so that what is made is "
+            "what was estimated."
+        )
+    return replace(asked, recipe=recipe, as_estimated=False)
 
 
 def saved_basis(asked: VersionOptions, model: Model, lab: Lab) -> Basis:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from inferlab.errors import BadInput
 from inferlab.model.flops.costs import NodeCost
-from inferlab.profiling.gains import best_gain, find_gains, gain_layer_times
+from inferlab.profiling.gains import best_gain, find_gains, gain_layer_times, gain_recipe
 from inferlab.profiling.predict import estimate_of, gains_from_zeros, smoothed
+from inferlab.records.optimization import Recipe
 from inferlab.records.profile import (
     BUDGET,
     Gain,
@@ -100,6 +101,38 @@ def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
         ms, speedup = performance.ms_per_batch, 1.0
     performance = replace(performance, estimated_ms_per_batch=ms, estimated_speedup=speedup)
     return replace(profile, performance=performance, gains=gains)
+
+
+def estimated_recipe(profile: Profile, budget: float | None = None) -> Recipe:
+    """What makes the model that the profile estimates, for another budget where one is given.
+
+    Refused where nothing that was tried gains.
+    """
+    if profile.performance is None:
+        raise BadInput("This profile has no times, so it estimates nothing. Make one with: inferlab profile MODEL")
+    if budget is not None or not profile.gains:
+        profile = with_estimate(profile, BUDGET if budget is None else budget)
+    best = best_gain(profile)
+    recipe = None if best is None else recipe_of_gain(profile, best)
+    if recipe is None:
+        budgets = [tried.budget for tried in (*profile.gains, profile.estimate) if tried is not None]
+        within = f" of {budgets[0]:g}" if budgets else ""
+        raise BadInput(
+            f"Nothing that the profile tried gains within the loss budget{within}, so there is nothing to make. "
+            "Allow more loss with another budget, or say yourself what is to be done."
+        )
+    return recipe
+
+
+def recipe_of_gain(profile: Profile, gain: Gain) -> Recipe | None:
+    """What makes the very model that a gain speaks of, whatever else is asked; None where no copy was tried.
+
+    Where ranges were found on generated inputs, these are part of it, so that no others take their place.
+    """
+    recipe = gain_recipe(profile, gain)
+    if recipe is None or recipe.quantization is None or not recipe.shapes:
+        return recipe
+    return replace(recipe, digest=profile.model.digest, inferlab=profile.inferlab)
 
 
 def estimated_ms(profile: Profile) -> dict[int, float]:

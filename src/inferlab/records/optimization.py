@@ -236,6 +236,9 @@ class VersionOptions:
     #: Profiles in the store, or their files, to take times and losses from; made again where they are needed.
     performance_id: str | None = None
     loss_id: str | None = None
+    #: In place of the recipe, what the profile estimates; within this loss budget, or within its own.
+    as_estimated: bool = False
+    estimate_budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
