@@ -33,6 +33,7 @@ from inferlab.workspace.versions import (
     Version,
     VersionRequest,
     add_version,
+    as_profiled,
     discard_removed,
     free_name,
     levels_of,
@@ -397,3 +398,27 @@ def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place)
         profile.id for profile in workspace.profiles(project) if profile.brief["loss"]["method"] == "approximated"
     )
     assert read_basis(workspace, project, None, theory).unmeasured() == []
+
+
+def test_a_version_begins_with_the_engine_the_cores_the_batch_size_and_the_data_of_its_profile(
+    place: Place,
+) -> None:
+    asked = asked_profile(
+        engine="openvino",
+        data="demo:digits",
+        num_cores=1,
+        batch_size=2,
+        seed=3,
+        loss=False,
+        estimate=False,
+        roofline=False,
+        time_s=0.2,
+    )
+    profile = str(place.worked(place.workspace.add_profile(place.project, asked)).entry_id)
+    version = as_profiled(place.workspace, profile, asked_version("a", sparsity=0.5))
+    assert (version.engines, version.plan.num_cores, version.plan.batch_sizes) == (("openvino",), (1,), (2,))
+    assert (version.plan.seed, version.data) == (3, None)
+    asked = replace(asked, wanted=replace(asked.wanted, int8=True))
+    profile = str(place.worked(place.workspace.add_profile(place.project, asked)).entry_id)
+    assert as_profiled(place.workspace, profile, asked_version("a", sparsity=0.5)).data == "demo:digits"
+    assert as_profiled(place.workspace, None, QUICK) == QUICK

@@ -31,7 +31,7 @@ from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchSpace, SearchState, Speed, search
 from inferlab.profiling.channel_shares import channel_speedup
 from inferlab.profiling.copies import own_shapes
-from inferlab.profiling.estimate import estimated_recipe
+from inferlab.profiling.estimate import check_calibration, estimated_recipe
 from inferlab.profiling.performance import can_impose
 from inferlab.profiling.predict import int8_speedup, predict
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Run, Shape
@@ -196,11 +196,7 @@ def with_recipe(asked: VersionOptions, lab: Lab) -> VersionOptions:
     if asked.performance_id is None:
         raise BadInput("Name the profile whose estimate is to be made, by its file or its id.")
     recipe = estimated_recipe(lab.saved_profile(asked.performance_id), asked.estimate_budget)
-    if recipe.quantization is not None and not recipe.shapes and asked.data_file is None:
-        raise BadInput(
-            "The profile's copy in INT8 found its ranges on your data: name that file, so that what is made is "
-            "what was estimated."
-        )
+    check_calibration(recipe, asked.data_file)
     return replace(asked, recipe=recipe, as_estimated=False)
 
 

@@ -124,6 +124,15 @@ def estimated_recipe(profile: Profile, budget: float | None = None) -> Recipe:
     return recipe
 
 
+def check_calibration(recipe: Recipe, data_file: str | None) -> None:
+    """Refuse an estimated recipe whose ranges were found on the user's data where no data are given."""
+    if recipe.quantization is not None and not recipe.shapes and data_file is None:
+        raise BadInput(
+            "The profile's copy in INT8 found its ranges on your data: name that file, so that what is made is "
+            "what was estimated."
+        )
+
+
 def recipe_of_gain(profile: Profile, gain: Gain) -> Recipe | None:
     """What makes the very model that a gain speaks of, whatever else is asked; None where no copy was tried.
 

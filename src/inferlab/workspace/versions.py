@@ -15,8 +15,16 @@ from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.onnx_file import digest_of
 from inferlab.optimizing.options import validate_version
+from inferlab.options.optimization import VERSION as OPTIONS
 from inferlab.profiling.channel_shares import best_shares
-from inferlab.profiling.estimate import check_budget, estimate, usual_weights, with_estimate
+from inferlab.profiling.estimate import (
+    check_budget,
+    check_calibration,
+    estimate,
+    estimated_recipe,
+    usual_weights,
+    with_estimate,
+)
 from inferlab.profiling.gains import best_gain
 from inferlab.profiling.predict import int8_speedup
 from inferlab.profiling.recipe_estimate import estimate_recipe
@@ -30,13 +38,20 @@ from inferlab.records.optimization import (
     Scheme,
     VersionOptions,
 )
-from inferlab.records.profile import Gain, LossProfile, Profile, RecipeEstimate
+from inferlab.records.profile import BUDGET, Gain, LossProfile, Profile, RecipeEstimate
 from inferlab.settings import versions_folder
 from inferlab.store.entries import Entry, QueuedJob
 from inferlab.store.rows import new_id
 from inferlab.store.store import Store
 from inferlab.transform.patterns import parse_groups
-from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, request_field
+from inferlab.workspace.requests import (
+    ONE_BY_ONE,
+    OptimizationRequest,
+    ProfileRequest,
+    checked_name,
+    planned,
+    request_field,
+)
 
 if TYPE_CHECKING:
     from inferlab.workspace.workspace import Workspace
@@ -269,6 +284,7 @@ class VersionRequest:
     quantization: Scheme | None = field(
         default=None, metadata={"help": "static or dynamic INT8, weights only, or fp16."}
     )
+    as_estimated: bool = request_field(OPTIONS["as_estimated"].help, False)
     engines: tuple[str, ...] = field(
         default=("onnxruntime",), metadata={"help": "Engines to measure on; an empty list only makes it."}
     )
@@ -279,7 +295,9 @@ class VersionRequest:
 
     @property
     def prunes(self) -> bool:
-        """Whether some weights become zero."""
+        """Whether some weights become zero, as far as the request says it."""
+        if self.as_estimated:
+            return False
         prunes = self.sparsity is not None or self.budget is not None or bool(self.levels)
         return prunes or group_share(self.pattern) is not None
 
@@ -332,11 +350,28 @@ class Basis:
                 raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
             if not 0 <= level < 1:
                 raise BadInput(f"The sparsity of {weight} must be 0 or more and below 1, not {level:g}.")
-        recipe = Recipe(
-            pruning=Pruning(scope="layers", pattern=pattern, layers=levels),
-            quantization=None if scheme is None else Quantization(scheme),
+        return self.expected(
+            Recipe(
+                pruning=Pruning(scope="layers", pattern=pattern, layers=levels),
+                quantization=None if scheme is None else Quantization(scheme),
+            )
         )
+
+    def expected(self, recipe: Recipe) -> RecipeEstimate:
+        """What a recipe would give that names every weight with its level."""
         return estimate_recipe(recipe, self.profile.performance, self.loss)
+
+    def estimated(self, request: VersionRequest) -> Recipe:
+        """What makes the model that the profiles estimate, within their budget or the one that is asked."""
+        if (
+            request.levels
+            or request.sparsity is not None
+            or request.pattern != "unstructured"
+            or request.quantization
+        ):
+            raise BadInput("as_estimated takes a budget at most: what else is done, the profile says.")
+        budget = next((gain.budget for gain in self.profile.gains), BUDGET)
+        return estimated_recipe(self.profile, budget if request.budget is None else request.budget)
 
     def best_gain(self, budget: float) -> Gain | None:
         """The fastest that the profiles estimate within a budget; None where nothing counts."""
@@ -364,15 +399,36 @@ def add_version(workspace: Workspace, project_id: str, request: VersionRequest) 
     if request.data and request.data != "demo:digits":
         request = replace(request, data=workspace.sources.file(request.data))
     levels: dict[str, float] = {}
+    recipe: Recipe | None = None
     try:
         basis = read_basis(workspace, project_id, request.performance, request.loss)
+        if request.as_estimated:
+            recipe = basis.estimated(request)
+            check_calibration(recipe, request.data)
         levels = levels_of(request, basis) if request.prunes else {}
         request = replace(request, performance=basis.performance_id, loss=basis.loss_id)
     except InferlabError:
         # Nothing can be predicted of this model, which is not needed to change its precision.
-        if request.prunes or request.performance or request.loss:
+        if request.prunes or request.performance or request.loss or request.as_estimated:
             raise
-    return workspace.queue(project_id, version_request(request, model, levels))
+    return workspace.queue(project_id, version_request(request, model, levels, recipe))
+
+
+def as_profiled(workspace: Workspace, performance_id: str | None, request: VersionRequest) -> VersionRequest:
+    """The request on the engine, the cores, the batch size and the data of a profile, where there is one."""
+    performance = workspace.profile_as_kept(performance_id).performance if performance_id else None
+    if performance is None or performance_id is None:
+        return request
+    plan, data = request.plan, request.data
+    try:
+        profiled = workspace.request_of(performance_id)
+        if isinstance(profiled, ProfileRequest):
+            plan, data = profiled.plan, profiled.wanted.data_file
+    except InferlabError:
+        # It was made on the command line: nobody knows the other options.
+        pass
+    plan = replace(plan, num_cores=(performance.num_cores,), batch_sizes=(performance.batch_size,))
+    return replace(request, plan=plan, engines=(performance.engine,), data=data)
 
 
 def read_basis(
@@ -436,18 +492,22 @@ def levels_of(request: VersionRequest, basis: Basis) -> dict[str, float]:
     return basis.alike(sparsity)
 
 
-def version_request(request: VersionRequest, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
-    """The job that makes a version with these shares of zeros; refuses what cannot be made."""
+def version_request(
+    request: VersionRequest, model: Model, levels: Mapping[str, float], recipe: Recipe | None = None
+) -> OptimizationRequest:
+    """The job that makes a version with these shares of zeros, or by a recipe; refuses what cannot be made."""
     name = checked_name(request.name, "version")
     if len(request.engines) > _MOST_ENGINES:
         raise BadInput(f"A version is measured on {_MOST_ENGINES} engines at most.")
-    pruned = {weight: level for weight, level in levels.items() if level > 0}
-    pruning = Pruning(scope="layers", pattern=request.pattern, layers=pruned) if pruned else None
-    quantization = Quantization(request.quantization) if request.quantization else None
-    if pruning is None and quantization is None:
+    if recipe is None:
+        pruned = {weight: level for weight, level in levels.items() if level > 0}
+        pruning = Pruning(scope="layers", pattern=request.pattern, layers=pruned) if pruned else None
+        quantization = Quantization(request.quantization) if request.quantization else None
+        recipe = Recipe(pruning=pruning, quantization=quantization)
+    if recipe.pruning is None and recipe.quantization is None:
         raise BadInput("Nothing would change: no layer is pruned, and the precision stays. Choose something.")
     options = VersionOptions(
-        Recipe(pruning=pruning, quantization=quantization),
+        recipe,
         str(new_file(name)),
         name,
         request.data,

@@ -137,6 +137,8 @@ start(
 def estimate_version(workspace: TheWorkspace, project_id: ProjectId, request: EstimateBody) -> EstimateFacts:
     """What a version would give in time, parameters, loss and accuracy, by the profiles of the project's model."""
     basis = read_basis(workspace, project_id, request.performance, request.loss)
+    if request.as_estimated:
+        return EstimateFacts.of(basis.expected(basis.estimated(request)), basis)
     levels = levels_of(request, basis) if request.prunes else {}
     return EstimateFacts.of(basis.predicted(levels, request.pattern, request.quantization), basis)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from urllib.parse import urlencode
 
 from nicegui import ui
 from nicegui.element import Element
@@ -34,14 +35,21 @@ def notices(profile: Profile) -> None:
     shell.findings(words.notes(profile), "notes")
 
 
-def start_optimizing(project_id: str, speedup: float | None = None) -> None:
-    """The way from what pruning would give to where it is done."""
+def start_optimizing(project_id: str, speedup: float | None = None, begin: str = "") -> ui.button:
+    """The way from what pruning would give to where it is done, which begins as an address says."""
     gain = "Prune or quantise the model, and measure what that gains."
     if speedup is not None and speedup >= _WORTH_SAYING:
         gain = f"An estimated {speedup:.2f} × speed-up could be achieved by optimizing."
     p("il-caption", gain, name="optimizing-gain")
     button = ui.button("Start optimizing").classes("il-start-optimizing")
-    button.props(f'href="/projects/{project_id}/optimization" data-testid="start-optimizing"')
+    button.props(f'href="/projects/{project_id}/optimization{begin}" data-testid="start-optimizing"')
+    return button
+
+
+def as_estimated(performance_id: str, loss_id: str | None, budget: float) -> str:
+    """What begins the next version with what a profile estimates within a budget, as the end of an address."""
+    query = {"preset": "estimated", "performance": performance_id, "loss": loss_id or "", "budget": f"{budget:g}"}
+    return f"?{urlencode(query)}"
 
 
 def of_version(name: str | None) -> None:
