@@ -20,7 +20,15 @@ from inferlab.optimizing import recipe_yaml
 from inferlab.profiling.estimate import with_estimate
 from inferlab.profiling.loss import evaluate
 from inferlab.records import Comparison, Finding, Listener, Model, Plan
-from inferlab.records.optimization import Distance, Optimization, Pruning, Quantization, Recipe, VersionOptions
+from inferlab.records.optimization import (
+    CHANNEL,
+    Distance,
+    Optimization,
+    Pruning,
+    Quantization,
+    Recipe,
+    VersionOptions,
+)
 from inferlab.records.profile import ChangedCopy, Profile, ProfileOptions
 from inferlab.store import open_store
 from inferlab.store.entries import Document
@@ -393,3 +401,38 @@ def test_an_estimate_on_the_user_s_data_is_made_on_them_alone(tmp_path: Path, st
     found = Lab(store).optimize(Plan(model.path), replace(asked, data_file=str(tmp_path / "data.npz")))
     assert found.recipe.data == "data.npz"
     assert found.recipe.quantization == Quantization("static", calibration_items=5, reduce_range=True)
+
+
+def test_of_int8_and_of_channels_the_accuracy_is_expected_that_copies_had(tmp_path: Path, store: Store) -> None:
+    profile = Lab().profile(
+        Plan("demo:digits", num_cores=(1,)), ProfileOptions(data_file="demo:digits", estimate=False, time_s=0.3)
+    )
+    performance = profile.performance
+    assert performance is not None and profile.loss is not None
+    before = performance.ms_per_batch
+    layers = dict.fromkeys(("2.weight", "6.weight"), 0.25)
+    recipes = {
+        0.98: Recipe(quantization=Quantization("static", calibration_items=8)),
+        0.9: Recipe(pruning=Pruning(0.25, pattern=CHANNEL, layers=layers)),
+    }
+    copies = tuple(
+        ChangedCopy(recipe, before / 2, {}, Distance(0.1, 540, False, 0.1, accuracy, 0.99))
+        for accuracy, recipe in recipes.items()
+    )
+    profile = replace(profile, performance=replace(performance, copies=copies, int8_ms_per_batch=before / 2))
+    saved = store.add_document("profile", "demo:digits", content_of(profile))
+
+    def expected(recipe: Recipe, name: str) -> float | None:
+        out = str(tmp_path / f"{name}.onnx")
+        asked = VersionOptions(recipe, out, name, "demo:digits", (), performance_id=saved, loss_id=saved)
+        distance = Lab(store).optimize(Plan("demo:digits"), asked).distance
+        assert distance is not None and distance.accuracy is not None
+        return distance.expected_accuracy
+
+    assert expected(Recipe(quantization=Quantization("static")), "int8") == pytest.approx(0.98)
+    assert expected(Recipe(pruning=Pruning(0.25, pattern=CHANNEL)), "channels") == pytest.approx(0.9)
+    both = Recipe(pruning=Pruning(0.25, pattern=CHANNEL), quantization=Quantization("static"))
+    assert expected(both, "both") == pytest.approx(0.89)
+    # Zeros in blocks cost more than the zeros anywhere that were tried.
+    anywhere = expected(Recipe(pruning=Pruning(0.5)), "anywhere")
+    assert anywhere is not None and expected(Recipe(pruning=Pruning(0.5, pattern="block4")), "blocks") == anywhere

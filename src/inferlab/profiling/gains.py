@@ -8,10 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from inferlab.profiling.channel_shares import SharesGain, best_shares, gain_of_shares
+from inferlab.profiling.channel_shares import SharesGain, accuracy_drop, best_shares, gain_of_shares
 from inferlab.profiling.predict import WORTH, Points, between, copy_loss, is_faster, layer_times
 from inferlab.records.optimization import CHANNEL, Pruning, Recipe
-from inferlab.records.profile import ChangedCopy, Gain, LossMetric, OtherEngine, PerformanceProfile, Profile
+from inferlab.records.profile import (
+    ChangedCopy,
+    Gain,
+    LossMetric,
+    LossProfile,
+    OtherEngine,
+    PerformanceProfile,
+    Profile,
+)
 
 #: Channels are removed in steps of this share.
 STEP = 0.05
@@ -201,13 +209,18 @@ def _gain(performance: PerformanceProfile, share: float, int8: bool, budget: flo
 def _from_groups(profile: Profile, performance: PerformanceProfile, budget: float) -> Sequence[Gain]:
     """What removing another share of each group's channels gives, where copies tell what time goes with them."""
     uniform = any(copy.channels and not copy.int8 for copy in performance.copies)
-    best = best_shares(performance, profile.loss, budget) if uniform and profile.loss is not None else None
-    return [] if best is None or best.ms_per_batch is None else [_gain_of_shares(performance, best, budget)]
+    loss = profile.loss if uniform else None
+    best = None if loss is None else best_shares(performance, loss, budget)
+    if loss is None or best is None or best.ms_per_batch is None:
+        return []
+    return [_gain_of_shares(performance, loss, best, budget)]
 
 
-def _gain_of_shares(performance: PerformanceProfile, best: SharesGain, budget: float) -> Gain:
+def _gain_of_shares(performance: PerformanceProfile, loss: LossProfile, best: SharesGain, budget: float) -> Gain:
     assert best.ms_per_batch is not None
     distance = best.copy.distance if best.copy is not None else None
+    dense, drop = loss.dense_accuracy, accuracy_drop(loss, best.shares)
+    promised = None if dense is None or drop is None else max(0.0, dense - drop)
     return Gain(
         int8=False,
         channels=best.channels,
@@ -217,7 +230,7 @@ def _gain_of_shares(performance: PerformanceProfile, best: SharesGain, budget: f
         loss=best.loss,
         budget=budget,
         counts=best.loss is not None and best.loss <= budget and is_faster(performance, best.ms_per_batch),
-        accuracy=None if distance is None else distance.accuracy,
+        accuracy=promised if distance is None else distance.accuracy,
         shares=best.shares,
     )
 

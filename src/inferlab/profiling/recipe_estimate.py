@@ -24,13 +24,20 @@ class _Effect:
     dense_accuracy: float | None = None
 
 
-def estimate_recipe(recipe: Recipe, performance: PerformanceProfile | None, loss: LossProfile) -> RecipeEstimate:
+# What is known of losses without a loss profile: what copies lost.
+_NO_LOSSES = LossProfile("", "approximated", "relative power", 0, None, None, 0, 0, None, ())
+
+
+def estimate_recipe(
+    recipe: Recipe, performance: PerformanceProfile | None, loss: LossProfile | None
+) -> RecipeEstimate:
     """What a recipe that names every weight with its level would give, as far as the profiles know.
 
     Channels of which all layers lose the same share, INT8 and both together are as the copies have it. Of zeros
     and INT8 the gains are multiplied, and the losses added up. Of zeros in a pattern it tells what zeros anywhere
     would give, which cost less.
     """
+    loss = loss or _NO_LOSSES
     pruning, quantization = recipe.pruning, recipe.quantization
     levels = {weight: level for weight, level in pruning.layers.items() if level > 0} if pruning else {}
     channels = pruning is not None and pruning.pattern == CHANNEL

@@ -176,7 +176,7 @@ class Distance:
     loss_rise: float | None = None
     accuracy: float | None = None
     original_accuracy: float | None = None
-    #: What the loss profile let expect of zeros alone.
+    #: What profiles let expect; of zeros in a pattern it is at most that.
     expected_accuracy: float | None = None
 
 

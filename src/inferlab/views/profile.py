@@ -412,14 +412,15 @@ def _tried(gain: Gain) -> str:
 
 
 def gain_verdict(gain: Gain) -> str:
-    """Its loss, and why it does not count where it does not."""
+    """Its loss, the accuracy that is expected, and why it does not count where it does not."""
+    accuracy = expected_accuracy(gain, ", ")
     if gain.loss is None:
-        return "its loss is not known"
+        return f"its loss is not known{accuracy}"
     if gain.loss > gain.budget:
-        return f"its loss of {gain.loss:.3g} is above the budget of {gain.budget:g}"
+        return f"its loss of {gain.loss:.3g} is above the budget of {gain.budget:g}{accuracy}"
     if not gain.counts:
-        return "no faster beyond the noise"
-    return f"loss {gain.loss:.3g} of a budget of {gain.budget:g}{expected_accuracy(gain, ', ')}"
+        return f"no faster beyond the noise, loss {gain.loss:.3g}{accuracy}"
+    return f"loss {gain.loss:.3g} of a budget of {gain.budget:g}{accuracy}"
 
 
 def _in_brackets(verdict: str, gain: Gain) -> str:

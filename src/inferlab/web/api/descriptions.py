@@ -95,7 +95,7 @@ DESCRIPTIONS = {
     "estimated_ms_per_batch": "Null where times at levels were not measured.",
     "EstimateFacts.estimated_ms_per_batch": "Null where the profiles do not tell, such as INT8 without a copy.",
     "estimated_speedup": "The same as a ratio.",
-    "expected_accuracy": "What the loss profile expected of zeros alone; null where it said nothing.",
+    "expected_accuracy": "What profiles let expect, at most where zeros lie in a pattern; null: nothing.",
     "failure": "Why it has no result.",
     "JobFacts.failure": "Why it failed.",
     "file": "Whether its file is still the one that was made: there, gone or changed.",
