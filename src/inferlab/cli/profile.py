@@ -39,8 +39,23 @@ _HELP = f"""Where the time of MODEL goes layer by layer, what pruning would gain
 
 {MODELS} {_SHOWN_AGAIN}"""
 _AGAINST = "Compare the layers with those of another profile: a file, or an id of inferlab history."
+_SUMMARY = (
+    "What the tables of layers have beside their times: 0.9 (a level), int8, channels-0.25, int8-channels-0.25, "
+    "groups-1, estimated or speedup, as far as the profile has it."
+)
 #: What may be asked of a profile that was made before.
-_OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "export_path", "html_path", "yes")
+_OF_SAVED = (
+    "model",
+    "budget",
+    "against",
+    "summary_type",
+    "store_url",
+    "no_save",
+    "quiet",
+    "export_path",
+    "html_path",
+    "yes",
+)
 
 
 @click.command("profile", cls=Command, help=_HELP)
@@ -50,9 +65,12 @@ _OF_SAVED = ("model", "budget", "against", "store_url", "no_save", "quiet", "exp
 @click.option("--verify", "verify_estimate_once", is_flag=True, hidden=True)
 @click.option("--no-check", "check", is_flag=True, flag_value=False, default=True, hidden=True)
 @click.option("--against", metavar="PROFILE", help=_AGAINST)
+@click.option("--summary", "summary_type", metavar="TYPE", default="", help=_SUMMARY)
 @measures
 @click.option("--html", "html_path", type=WritableFile(), help="Write a report that opens offline.")
-def command(model: str, against: str | None, html_path: Path | None, work: Work, **values: Any) -> int:
+def command(
+    model: str, against: str | None, summary_type: str, html_path: Path | None, work: Work, **values: Any
+) -> int:
     """Parse, profile, show."""
     values["verify_estimate"] |= values.pop("verify_estimate_once")
     values["verify"] &= values.pop("check")
@@ -63,7 +81,12 @@ def command(model: str, against: str | None, html_path: Path | None, work: Work,
         else:
             plan = make_plan(model, values, timed=False)
             profile = lab.profile(plan, make_profile(values), work.log)
-        work.show(profile)
+        if summary_type:
+            from inferlab.views.profile import blocks
+
+            work.show(profile, blocks(profile, summary_type=summary_type))
+        else:
+            work.show(profile)
         if other is not None:
             from inferlab.views.reports.profile import diff_blocks
 

@@ -70,11 +70,18 @@ def view_of(profile: Profile) -> View:
     return View(title, lambda: blocks(profile), rows, lambda: formats.content_of(profile), html)
 
 
-def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
-    """Model summary, layer summaries, the slowest layers, the loss profile."""
+def blocks(profile: Profile, shown: int = SHOWN, summary_type: str = "") -> list[Block]:
+    """Model summary, layer summaries, the slowest layers, the loss profile.
+
+    With a summary type, as the pages call it, the tables of layers have that.
+    """
     parts: list[Sequence[Block]] = [[Pair("Model", model_line(profile.model))]]
     if profile.performance is not None:
-        parts += [summary(profile.performance), types(profile), slowest(profile, shown)]
+        parts += [
+            summary(profile.performance),
+            types(profile, summary_type),
+            slowest(profile, shown, summary_type),
+        ]
     if profile.flops is not None:
         parts.append(_flops(profile.flops, shown if profile.performance is None else 0))
     if profile.loss is not None:
@@ -142,8 +149,11 @@ def typical_level(found: PerformanceProfile) -> str | None:
     return next((key for key in (_TYPICAL, *found.pruned) if key in measured), None)
 
 
-def types(profile: Profile) -> list[Block]:
-    """Layer summaries: time by type of layer, as it is, at a level of pruning, in INT8 and as estimated."""
+def types(profile: Profile, summary_type: str = "") -> list[Block]:
+    """Layer summaries: time by type of layer, as it is, at a level of pruning, in INT8 and as estimated.
+
+    With a summary type, that in their place.
+    """
     found = profile.performance
     if found is None or not found.layers:
         return []
@@ -159,6 +169,8 @@ def types(profile: Profile) -> list[Block]:
         Field("ms", "Time (ms)", _total_ms, _three_places),
         Field("share", "Share", lambda row: _total_ms(row) / found.ms_per_batch, share),
     ]
+    if summary_type:
+        return [Table([*shown, *_chosen_by_type(profile, summary_type)], rows, "Layer summaries")]
     if level:
         pruned = _summed(lambda layer: layer.pruned.get(level, layer.ms))
         shown.append(Field(f"pruned_{level}_ms", f"Pruned {level} (ms)", pruned, _three_places))
@@ -182,6 +194,28 @@ def types(profile: Profile) -> list[Block]:
 _Group = tuple[str, Sequence[Layer]]
 
 
+def _chosen_by_type(profile: Profile, summary_type: str) -> list[Field]:
+    """A summary type as columns; a layer without a time of its own counts as it is."""
+    from inferlab.views.charts.profile_values import timed_summary  # late: it draws charts
+
+    title, values = timed_summary(profile, summary_type)
+    saves = summary_type == "speedup"
+    after = _summed(lambda layer: _first(values[layer.index], 0.0 if saves else layer.ms))
+
+    def speedup(row: _Group) -> float | None:
+        left = _total_ms(row) - after(row) if saves else after(row)
+        return _total_ms(row) / left if left else None
+
+    if summary_type == "baseline":
+        return []
+    column = Field(f"{summary_type}_ms", _titled(title), after, _three_places)
+    return [column, Field("speed_up", "Speed-up", speedup, "{:.3g}x".format)]
+
+
+def _titled(title: str) -> str:
+    return f"{title.removesuffix(' ms')} (ms)"
+
+
 def _summed(get: Callable[[Layer], float]) -> Callable[[_Group], float]:
     return lambda row: sum(map(get, row[1]))
 
@@ -198,7 +232,7 @@ def _first(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
-def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
+def slowest(profile: Profile, shown: int = SHOWN, summary_type: str = "") -> list[Block]:
     """The slowest layers, with what each does and reaches."""
     found = profile.performance
     layers = sorted(found.layers, key=lambda layer: -layer.ms)[:shown] if found else []
@@ -214,6 +248,12 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
         Field("gflops_per_second", "GFLOP/s", lambda layer: layer.gflops_per_second, count),
         Field("zero_fraction", "Zeros", lambda layer: layer.zero_fraction, lambda part: share(round(part, 3))),
     ]
+    if summary_type not in ("", "baseline"):
+        from inferlab.views.charts.profile_values import timed_summary  # late: it draws charts
+
+        title, values = timed_summary(profile, summary_type)
+        own = Field(f"{summary_type}_ms", _titled(title), lambda layer: values[layer.index], _three_places)
+        fields.insert(next(place for place, field in enumerate(fields) if field.key == "spread_ms") + 1, own)
     if any(layer.bound for layer in layers):
         fields.append(Field("bound", "Bound by", lambda layer: layer.bound or None, left=True))
         fields.append(Field("of_limit", "Of limit", lambda layer: layer.of_limit, share))
