@@ -10,7 +10,8 @@ import pytest
 import inferlab
 from inferlab.errors import BadInput
 from inferlab.model_results import ProfileResult
-from tests.helpers.profiles import a_profile
+from inferlab.optimizing import recipes
+from tests.helpers.profiles import a_profile, with_copies
 
 RESULT = ProfileResult(a_profile())
 
@@ -86,3 +87,16 @@ def test_wrong_types_are_refused() -> None:
             inferlab.profile("demo:mlp", levels=levels)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="data is a path, not 5"):
         inferlab.profile("demo:mlp", data=5)  # type: ignore[arg-type]
+
+
+def test_what_was_tried_and_the_best_of_it_have_recipes() -> None:
+    copies = ProfileResult(with_copies(a_profile(), 0.6))
+    assert copies.gains == copies.record.gains and copies.best == copies.gains[0]
+    assert copies.best is not None and (copies.best.int8, copies.best.channels) == (True, 0.5)
+    both = recipes.loads(copies.recipe(), "r")
+    assert both.quantization is not None and both.pruning is not None and both.pruning.sparsity == 0.5
+    int8 = next(gain for gain in copies.gains if gain.int8 and not gain.channels)
+    assert recipes.loads(copies.recipe(int8), "r").pruning is None
+    assert copies.with_budget(0.1).best == next(gain for gain in copies.with_budget(0.1).gains if gain.int8)
+    with pytest.raises(BadInput, match="nothing that was tried counts within the loss budget"):
+        copies.with_budget(0.0).recipe()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from inferlab.errors import BadInput
 from inferlab.optimizing import recipes
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.gains import with_estimate
+from inferlab.profiling.gains import best_gain, recipe_of_gain, with_estimate
 from inferlab.records.optimization import Front, Optimization
-from inferlab.records.profile import BUDGET, Profile, PruningEstimate
+from inferlab.records.profile import BUDGET, Gain, Profile, PruningEstimate
 from inferlab.results import RecordResult, data_frame
 from inferlab.views import optimization, profile, tables
 from inferlab.views.charts import losses, profiles
@@ -68,8 +68,29 @@ class ProfileResult(RecordResult[Profile]):
         rows = self.rows()
         return data_frame(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
+    @property
+    def gains(self) -> tuple[Gain, ...]:
+        """All that was tried on the engine: what counts within the budget first, the fastest at the top."""
+        return self.record.gains
+
+    @property
+    def best(self) -> Gain | None:
+        """What the estimate consists of; None where nothing that was tried counts."""
+        return best_gain(self.record)
+
+    def recipe(self, gain: Gain | None = None) -> str:
+        """The recipe of a gain, by default of the best, as YAML for `optimize(…, recipe=…)`."""
+        chosen = gain or self.best
+        recipe = None if chosen is None else recipe_of_gain(self.record, chosen)
+        if recipe is None:
+            raise BadInput("There is no recipe: nothing that was tried counts within the loss budget.")
+        return recipes.dump(recipe)
+
     def estimate(self, budget: float = BUDGET) -> PruningEstimate | None:
-        """Which sparsity each layer takes under a loss budget, and what time that gives."""
+        """Which sparsity each layer takes under a loss budget, and what time that gives.
+
+        That is of zeros alone; `with_budget(budget).best` is the best of INT8, channels and zeros.
+        """
         return self.with_budget(budget).record.estimate
 
     def with_budget(self, budget: float) -> ProfileResult:

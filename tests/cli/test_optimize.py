@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inferlab.codec import plain
 from inferlab.model.onnx_file import read_onnx
 from inferlab.optimizing import recipes
+from inferlab.records.optimization import Distance, Quantization, Recipe
+from inferlab.records.profile import ChangedCopy
 from tests.cli.conftest import Run
 from tests.helpers.perceptrons import perceptron
 
@@ -324,3 +328,57 @@ def test_a_layer_that_lost_inputs_is_not_said_to_be_left_alone(inferlab_here: Ru
     said = "Note: only inputs were removed, with the channels of earlier layers, and all outputs stay: "
     assert f"{said}{last['weight']} ({reason})." in done.stdout
     assert f"left alone: {last['weight']}" not in done.stdout
+
+
+def test_after_a_profile_its_estimate_is_made_by_the_command_that_is_named(
+    inferlab_here: Run, tmp_path: Path
+) -> None:
+    model = perceptron(tmp_path / "model")
+    profiled = inferlab_here(
+        *("profile", model.path, "--no-loss", "--no-estimate", "-t", "0.3", "-ncores", "1"),
+        *("--store", tmp_path / "lab.db", "-x", tmp_path / "plain.json"),
+    )
+    assert profiled.returncode == 0 and "Next:" not in profiled.stderr, profiled.stderr
+    content = json.loads((tmp_path / "plain.json").read_text())
+    performance = content["performance"]
+    recipe = Recipe(
+        quantization=Quantization("static", calibration_items=5, reduce_range=True), seed=7, shapes={"x": (1, 4)}
+    )
+    half = performance["ms_per_batch"] / 2
+    copy = ChangedCopy(recipe, half, {}, Distance(0.01, 8, generated=True))
+    performance |= {"copies": [plain(copy)], "int8_ms_per_batch": half}
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(content))
+    shown = inferlab_here("profile", file, "--budget", "0.2")
+    (line,) = [line for line in shown.stderr.splitlines() if line.startswith("Next: ")]
+    words = shlex.split(line.removeprefix("Next: "))
+    assert words == [
+        *("inferlab", "optimize", model.path, "-o", "optimized.onnx", "--profile", str(file), "--as-estimated"),
+        *("--budget", "0.2", "-ncores", "1", "-b", "1"),
+    ]
+    words[words.index("-o") + 1] = str(tmp_path / "optimized.onnx")
+    made = inferlab_here(*words[1:], "--measure", "none", "--no-save")
+    assert made.returncode == 0, made.stderr
+    found = recipes.load(tmp_path / "optimized.recipe.yaml")
+    assert (found.quantization, found.seed) == (recipe.quantization, 7)
+    for more, sentence in (
+        (("--sparsity", "0.5"), "The option sparsity and as_estimated contradict each other"),
+        (("--goal", "2x faster"), "The option goal and as_estimated contradict each other"),
+        (("--budget", "0.001"), "Nothing that the profile tried gains within the loss budget of 0.001"),
+    ):
+        refused = inferlab_here(
+            *(
+                "optimize",
+                model.path,
+                "-o",
+                tmp_path / "no.onnx",
+                "--profile",
+                file,
+                "--as-estimated",
+                *more,
+                *QUICK,
+            )
+        )
+        assert refused.returncode == 2 and sentence in refused.stderr, refused.stderr
+    alone = inferlab_here("optimize", model.path, "-o", tmp_path / "no.onnx", "--as-estimated", *QUICK)
+    assert alone.returncode == 2 and "makes what a profile estimates: name the profile" in alone.stderr

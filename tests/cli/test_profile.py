@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from inferlab.records.profile import LEVELS, level_key
+from inferlab.store.formats import content_of
 from tests.cli.conftest import Run
+from tests.helpers.profiles import a_profile, with_copies
 
 QUICK = ("-t", "1", "-ncores", "1", "-q")
 
@@ -206,3 +208,13 @@ def test_the_help_shows_each_option_in_one_way_and_no_lists(inferlab_here: Run) 
     assert "--verify-estimate" in shown
     assert "--no-check" not in shown
     assert "1,8,32" not in shown
+
+
+def test_the_tables_of_layers_have_what_is_asked_for(inferlab_here: Run, tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(content_of(with_copies(a_profile()))))
+    shown = inferlab_here("profile", file, "--summary", "channels-0.25")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("25 % of channels removed (ms)") == 2
+    refused = inferlab_here("profile", file, "--summary", "0.9")
+    assert refused.returncode == 2 and "has no times of layers called '0.9'. It has: baseline," in refused.stderr

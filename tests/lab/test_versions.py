@@ -17,12 +17,22 @@ from inferlab.measure.paired import ComparisonJob
 from inferlab.model.inputs import load_data
 from inferlab.model.reading import digits_data
 from inferlab.optimizing import recipes
+from inferlab.profiling.gains import with_estimate
 from inferlab.profiling.loss import evaluate
-from inferlab.records import Comparison, Finding, Listener, Plan
-from inferlab.records.optimization import Optimization, Pruning, Quantization, Recipe, VersionOptions
+from inferlab.records import Comparison, Finding, Listener, Model, Plan
+from inferlab.records.optimization import (
+    CHANNEL,
+    Distance,
+    Optimization,
+    Pruning,
+    Quantization,
+    Recipe,
+    VersionOptions,
+)
+from inferlab.records.profile import ChangedCopy, Profile, ProfileOptions
 from inferlab.store import open_store
 from inferlab.store.entries import Document
-from inferlab.store.formats import VERSIONS
+from inferlab.store.formats import VERSIONS, content_of
 from inferlab.store.store import Store
 from inferlab.transform.prune import prune
 from inferlab.units import share
@@ -338,3 +348,91 @@ def test_real_engines_run_what_was_made_of_both(engine: str, tmp_path: Path) -> 
     (one,) = found.measured
     assert one.engine == engine and one.speedup > 0 and one.output_check.status == "match"
     assert found.distance is not None and found.distance.accuracy is not None and found.distance.accuracy > 0.8
+
+
+def gaining_profile(tmp_path: Path, generated: bool = True) -> tuple[Profile, Model]:
+    """A profile of a perceptron whose copy in INT8 took half the time and lost 1 %, as if it was measured."""
+    model = perceptron(tmp_path / "model")
+    profile = Lab().profile(
+        Plan(model.path, num_cores=(1,)), ProfileOptions(loss=False, estimate=False, time_s=0.3)
+    )
+    performance = profile.performance
+    assert performance is not None
+    recipe = Recipe(
+        quantization=Quantization("static", calibration_items=5, reduce_range=True),
+        seed=7,
+        shapes={"x": (1, 4)} if generated else {},
+    )
+    copy = ChangedCopy(recipe, performance.ms_per_batch / 2, {}, Distance(0.01, 8, generated))
+    performance = replace(performance, copies=(copy,), int8_ms_per_batch=copy.ms_per_batch)
+    return with_estimate(replace(profile, performance=performance)), model
+
+
+def test_what_a_profile_estimates_is_made_from_the_recipe_of_its_copy(tmp_path: Path, store: Store) -> None:
+    profile, model = gaining_profile(tmp_path)
+    saved = store.add_document("profile", model.path, content_of(profile))
+    plan, lab = Plan(model.path, num_cores=(1,)), Lab(store, Timed({"onnxruntime": 0.5}))
+    asked = VersionOptions(
+        Recipe(), str(tmp_path / "o.onnx"), performance_id=saved, loss_id=saved, as_estimated=True
+    )
+    # Data to judge it by changes nothing of what was estimated.
+    np.savez(tmp_path / "data.npz", x=np.ones((6, 4), np.float32))
+    found = lab.optimize(plan, replace(asked, data_file=str(tmp_path / "data.npz")))
+    recipe = found.recipe
+    assert (recipe.quantization, recipe.seed, recipe.shapes) == (
+        Quantization("static", calibration_items=5, reduce_range=True),
+        7,
+        {"x": (1, 4)},
+    )
+    assert found.measured[0].predicted_speedup == pytest.approx(2.0)
+    with pytest.raises(BadInput, match=r"Nothing that the profile tried gains within the loss budget of 0\.001"):
+        lab.optimize(plan, replace(asked, estimate_budget=0.001))
+
+
+def test_an_estimate_on_the_user_s_data_is_made_on_them_alone(tmp_path: Path, store: Store) -> None:
+    profile, model = gaining_profile(tmp_path, generated=False)
+    saved = store.add_document("profile", model.path, content_of(profile))
+    asked = VersionOptions(
+        Recipe(), str(tmp_path / "o.onnx"), engines=(), performance_id=saved, loss_id=saved, as_estimated=True
+    )
+    with pytest.raises(BadInput, match="found its ranges on your data: name that file"):
+        Lab(store).optimize(Plan(model.path), asked)
+    np.savez(tmp_path / "data.npz", x=np.ones((6, 4), np.float32))
+    found = Lab(store).optimize(Plan(model.path), replace(asked, data_file=str(tmp_path / "data.npz")))
+    assert found.recipe.data == "data.npz"
+    assert found.recipe.quantization == Quantization("static", calibration_items=5, reduce_range=True)
+
+
+def test_of_int8_and_of_channels_the_accuracy_is_expected_that_copies_had(tmp_path: Path, store: Store) -> None:
+    profile = Lab().profile(
+        Plan("demo:digits", num_cores=(1,)), ProfileOptions(data_file="demo:digits", estimate=False, time_s=0.3)
+    )
+    performance = profile.performance
+    assert performance is not None and profile.loss is not None
+    before = performance.ms_per_batch
+    layers = dict.fromkeys(("2.weight", "6.weight"), 0.25)
+    recipes = {
+        0.98: Recipe(quantization=Quantization("static", calibration_items=8)),
+        0.9: Recipe(pruning=Pruning(0.25, pattern=CHANNEL, layers=layers)),
+    }
+    copies = tuple(
+        ChangedCopy(recipe, before / 2, {}, Distance(0.1, 540, False, 0.1, accuracy, 0.99))
+        for accuracy, recipe in recipes.items()
+    )
+    profile = replace(profile, performance=replace(performance, copies=copies, int8_ms_per_batch=before / 2))
+    saved = store.add_document("profile", "demo:digits", content_of(profile))
+
+    def expected(recipe: Recipe, name: str) -> float | None:
+        out = str(tmp_path / f"{name}.onnx")
+        asked = VersionOptions(recipe, out, name, "demo:digits", (), performance_id=saved, loss_id=saved)
+        distance = Lab(store).optimize(Plan("demo:digits"), asked).distance
+        assert distance is not None and distance.accuracy is not None
+        return distance.expected_accuracy
+
+    assert expected(Recipe(quantization=Quantization("static")), "int8") == pytest.approx(0.98)
+    assert expected(Recipe(pruning=Pruning(0.25, pattern=CHANNEL)), "channels") == pytest.approx(0.9)
+    both = Recipe(pruning=Pruning(0.25, pattern=CHANNEL), quantization=Quantization("static"))
+    assert expected(both, "both") == pytest.approx(0.89)
+    # Zeros in blocks cost more than the zeros anywhere that were tried.
+    anywhere = expected(Recipe(pruning=Pruning(0.5)), "anywhere")
+    assert anywhere is not None and expected(Recipe(pruning=Pruning(0.5, pattern="block4")), "blocks") == anywhere

@@ -246,6 +246,13 @@ def test_with_labels_every_gain_names_the_accuracy_that_it_expects() -> None:
         "loss 0.01 of a budget of 0.04, accuracy 94 % expected"
     )
     assert [gain.accuracy for gain in profiled(copy(INT8, 2.0, 3.0, 0.02)).gains] == [None]
+    # What does not count names it too.
+    assert gain_verdict(replace(best, counts=False, loss=0.01)) == (
+        "no faster beyond the noise, loss 0.01, accuracy 94 % expected"
+    )
+    assert gain_verdict(replace(best, counts=False, loss=0.05)) == (
+        "its loss of 0.05 is above the budget of 0.04, accuracy 94 % expected"
+    )
 
 
 def test_a_time_without_channels_is_known_only_where_copies_tell_it() -> None:

@@ -10,10 +10,13 @@ import pytest
 
 from inferlab.errors import BadInput
 from inferlab.profiling.diff import diff
-from inferlab.records.profile import LossLayer, PerformanceProfile, Profile
+from inferlab.records.optimization import CHANNEL, Pruning, Recipe
+from inferlab.records.profile import ChangedCopy, LossLayer, PerformanceProfile, Profile
+from inferlab.views import profile as words
 from inferlab.views.charts import losses
 from inferlab.views.charts import profiles as charts
 from inferlab.views.charts.profile_values import summaries
+from inferlab.views.tables import Table
 from tests.helpers.profiles import (
     a_loss_profile,
     a_performance_profile,
@@ -92,6 +95,38 @@ def test_copies_with_fewer_channels_can_be_chosen_and_the_estimate_follows_the_b
     # Within this budget both are done: an eighth is left.
     wide = by_index(charts.layer_results(with_copies(PROFILE, 0.6), "estimated"))
     assert wide == pytest.approx({index: 0.125 * ms for index, ms in before.items()})
+
+
+def test_a_copy_in_which_each_group_lost_its_own_share_can_be_chosen_too() -> None:
+    profile = with_copies(PROFILE)
+    assert profile.performance is not None
+    recipe = Recipe(pruning=Pruning(scope="layers", pattern=CHANNEL, layers={"a": 0.25, "b": 0.5}))
+    layers_ms = {layer.id: 0.3 * layer.ms for layer in measured().layers}
+    mixed = ChangedCopy(recipe, 0.3 * profile.performance.ms_per_batch, layers_ms, None)
+    profile = replace(profile, performance=replace(profile.performance, mixed_copies=(mixed,)))
+    assert summaries(profile)["groups-1"] == "25 % to 50 % of channels removed by group ms"
+    expected = {layer.index: 0.3 * layer.ms for layer in measured().layers}
+    assert by_index(charts.layer_results(profile, "groups-1")) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "title", "part"),
+    [("channels-0.25", "25 % of channels removed (ms)", 0.5625), ("int8-channels-0.5", "INT8, 50 % of", 0.125)],
+)
+def test_the_tables_of_layers_have_the_summary_that_is_asked_for(key: str, title: str, part: float) -> None:
+    profile = with_copies(PROFILE)
+    for table in (*words.types(profile, key), *words.slowest(profile, 15, key)[:1]):
+        assert isinstance(table, Table)
+        (field,) = [field for field in table.fields if field.key == f"{key}_ms"]
+        (before,) = [field for field in table.fields if field.key == "ms"]
+        assert field.label.startswith(title)
+        for row in table.rows:
+            assert field.get(row) == pytest.approx(part * before.get(row))
+    assert [field.key for field in words.types(profile, "baseline")[0].fields] == ["type", "layers", "ms", "share"]  # type: ignore[union-attr]
+    with pytest.raises(
+        BadInput, match=r"no times of layers called '0\.9'\. It has: baseline, int8, channels-0\.25"
+    ):
+        words.types(profile, "0.9")
 
 
 def test_types_are_sorted_by_their_time_and_fallbacks_are_marked() -> None:

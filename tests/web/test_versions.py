@@ -16,11 +16,12 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from inferlab.lab import read_model
+from inferlab.lab import Lab, read_model
 from inferlab.optimizing import recipes
-from inferlab.profiling.gains import with_estimate
-from inferlab.records.optimization import CHANNEL, Distance, Pruning, Recipe
-from inferlab.records.profile import ChangedCopy, ChannelGroup, Profile, PruningEstimate
+from inferlab.profiling.gains import best_gain, gain_recipe, with_estimate
+from inferlab.records import Plan
+from inferlab.records.optimization import CHANNEL, Distance, Pruning, Quantization, Recipe
+from inferlab.records.profile import ChangedCopy, ChannelGroup, Profile, ProfileOptions, RecipeEstimate
 from inferlab.store import open_store
 from inferlab.store.formats import content_of
 from inferlab.units import decimal, share
@@ -44,7 +45,7 @@ class Maker(CardReader):
         """The number of a stat."""
         return self.read(name).split("\n")[1]
 
-    def shows(self, found: PruningEstimate) -> None:
+    def shows(self, found: RecipeEstimate) -> None:
         """Wait until the page predicts this."""
         assert found.estimated_ms_per_batch is not None
         expected = [
@@ -183,6 +184,69 @@ def test_a_version_as_estimated_has_each_group_s_share_of_channels(maker: Maker,
         maker.see("estimated-recovery", "93.8 %")
         assert maker.number("estimated-zeros") == share(BASIS.predicted({other: 0.25}).parameter_reduction)
         store.projects.remove(project)
+
+
+def gaining_profile() -> Profile:
+    """A profile of demo:digits on OpenVINO at batch size 2, as if INT8 with fewer channels gained most."""
+    profile = Lab().profile(
+        Plan("demo:digits", engines=("openvino",), num_cores=(1,), batch_sizes=(2,)),
+        ProfileOptions(estimate=False, time_s=0.2),
+    )
+    performance = profile.performance
+    assert performance is not None
+    before = performance.ms_per_batch
+    quantization = Quantization("static", calibration_items=5, reduce_range=True)
+    int8 = Recipe(quantization=quantization, seed=7, shapes=dict(performance.shapes))
+    pruning = Pruning(0.25, pattern=CHANNEL, layers={"2.weight": 0.25, "6.weight": 0.25})
+    distance = Distance(0.01, 8, generated=True)
+    copies = tuple(
+        ChangedCopy(recipe, part * before, {}, distance)
+        for recipe, part in ((int8, 0.5), (Recipe(pruning=pruning), 0.6), (replace(int8, pruning=pruning), 0.3))
+    )
+    performance = replace(performance, copies=copies, int8_ms_per_batch=0.5 * before)
+    return with_estimate(replace(profile, performance=performance), 0.2)
+
+
+def test_what_is_created_from_a_profile_is_what_verifying_its_estimate_makes(
+    maker: Maker, server: Server, http: httpx.Client
+) -> None:
+    project = http.post("/projects", json={"source": "demo:digits", "name": "Estimated"}).json()["id"]
+    profile = gaining_profile()
+    best = best_gain(profile)
+    assert best is not None and (best.int8, best.channels) == (True, 0.25)
+    with open_store(str(server.store)) as store:
+        saved = store.add_document("profile", profile.model.source, content_of(profile), project_id=project)
+    maker.open(f"/projects/{project}/performance/{saved}")
+    maker.click("start-optimizing")
+    maker.at(f"/projects/{project}/optimization")
+    maker.see("estimated-speedup", "3.33 ×")
+    assert maker.value("budget") == "0.2"
+    maker.click("create-version")
+    maker.see("version-what", "As estimated")
+    assert maker.is_on("on-openvino") and not maker.is_on("on-onnxruntime")
+    assert (maker.value("batch-size"), maker.value("num-cores")) == ("2", "1")
+    maker.type("time", "0.5")
+    maker.click("create")
+    maker.miss("version-dialog")
+    (job,) = [one for one in http.get(f"/projects/{project}/jobs").json() if one["kind"] == "optimization"]
+    until(lambda: job_of(http, job["id"])["status"] not in ("waiting", "running"), "it was not made")
+    assert job_of(http, job["id"])["status"] == "done", job_of(http, job["id"])
+    whole = http.get(f"/versions/{job_of(http, job['id'])['entry_id']}").json()
+    recipe = gain_recipe(profile, best)
+    assert recipe is not None and recipe.pruning is not None and recipe.quantization is not None
+    made = recipes.loads(http.get(f"/versions/{whole['id']}/recipe").text, "recipe")
+    assert (made.pruning, made.quantization) == (recipe.pruning, recipe.quantization)
+    assert (made.seed, made.shapes, made.cleanup) == (recipe.seed, recipe.shapes, recipe.cleanup)
+    (measured,) = whole["measured"]
+    assert (measured["engine"], measured["batch_size"], measured["num_cores"]) == ("openvino", 2, 1)
+    assert measured["predicted_speedup"] == pytest.approx(1 / 0.3)
+    same = {"as_estimated": True, "budget": 0.2, "performance": saved}
+    assert http.post(f"/projects/{project}/estimate", json=same).json()["estimated_speedup"] == pytest.approx(
+        1 / 0.3
+    )
+    told = refused(http.post(f"/projects/{project}/estimate", json={**same, "sparsity": 0.5}), 400)
+    assert "as_estimated takes a budget at most" in told
+    http.delete(f"/projects/{project}")
 
 
 def test_presets_say_what_they_cannot_know(maker: Maker, predicted: str) -> None:
@@ -441,6 +505,31 @@ def test_versions_over_http(http: httpx.Client, digits: Digits, server: Server) 
     predicted = http.post(f"/projects/{digits.project}/estimate", json={"sparsity": 0.5}).json()
     assert predicted["levels"] == {"2.weight": 0.5, "6.weight": 0.5}
     assert predicted["loss_method"] == "approximated"
+
+
+@pytest.mark.parametrize(
+    ("asked", "part", "loss"),
+    [
+        ({"sparsity": 0.5, "pattern": "channel"}, 0.25, 0.5),
+        ({"sparsity": 0.5, "pattern": "channel", "quantization": "static"}, 0.125, 0.51),
+        ({"quantization": "static"}, 0.5, 0.01),
+        ({"quantization": "dynamic"}, None, None),
+    ],
+)
+def test_an_estimate_over_http_is_of_the_pattern_and_the_precision_that_are_asked(
+    http: httpx.Client, server: Server, asked: dict[str, Any], part: float | None, loss: float | None
+) -> None:
+    profile = with_copies(PROFILE)
+    with open_store(str(server.store)) as store:
+        project = store.projects.add("MobileNetV2", "", profile.model).id
+        store.add_document("profile", profile.model.source, content_of(profile), project_id=project)
+        found = http.post(f"/projects/{project}/estimate", json=asked).json()
+        store.projects.remove(project)
+    assert (found["loss"], found["estimated_speedup"]) == (loss, None if part is None else pytest.approx(1 / part))
+    assert found["estimated_ms_per_batch"] == (
+        None if part is None else pytest.approx(part * found["ms_per_batch"])
+    )
+    assert found["recovery"] == (None if loss is None else pytest.approx(1 - loss))
 
 
 def test_a_version_whose_file_has_a_name_in_other_letters_is_taken_away(

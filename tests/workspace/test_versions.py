@@ -395,3 +395,27 @@ def test_layers_whose_losses_were_not_measured_can_still_be_pruned(place: Place)
         profile.id for profile in workspace.profiles(project) if profile.brief["loss"]["method"] == "approximated"
     )
     assert workspace.read_basis(project, None, theory).unmeasured() == []
+
+
+def test_a_version_begins_with_the_engine_the_cores_the_batch_size_and_the_data_of_its_profile(
+    place: Place,
+) -> None:
+    asked = asked_profile(
+        engine="openvino",
+        data="demo:digits",
+        num_cores=1,
+        batch_size=2,
+        seed=3,
+        loss=False,
+        estimate=False,
+        roofline=False,
+        time_s=0.2,
+    )
+    profile = str(place.worked(place.workspace.add_profile(place.project, asked)).entry_id)
+    version = place.workspace.as_profiled(profile, asked_version("a", sparsity=0.5))
+    assert (version.engines, version.plan.num_cores, version.plan.batch_sizes) == (("openvino",), (1,), (2,))
+    assert (version.plan.seed, version.data) == (3, None)
+    asked = replace(asked, wanted=replace(asked.wanted, int8=True))
+    profile = str(place.worked(place.workspace.add_profile(place.project, asked)).entry_id)
+    assert place.workspace.as_profiled(profile, asked_version("a", sparsity=0.5)).data == "demo:digits"
+    assert place.workspace.as_profiled(None, QUICK) == QUICK

@@ -22,6 +22,7 @@ _HELP = f"""Make an optimised version of MODEL, measure it against the original,
   inferlab optimize model.onnx -o out.onnx --int8 static --data inputs.npz
   inferlab optimize model.onnx -o out.onnx --sparsity 0.8 --int8 static --measure deepsparse,openvino
   inferlab optimize model.onnx -o out.onnx --budget 0.05 -e deepsparse
+  inferlab optimize model.onnx -o out.onnx --profile ID --as-estimated
   inferlab optimize model.onnx -o again.onnx --recipe out.recipe.yaml
   inferlab optimize model.onnx -o out.onnx --goal "2x faster" --max-loss 1% -e openvino
 

@@ -464,8 +464,9 @@ class Lab(Lookup):
         It is saved when it is made and again after every engine; Ctrl-C keeps that. What an engine could not do
         is a sentence in it. `goal` is the one that a search chose its recipe for.
         """
-        from inferlab.lab.versions import Versioning
+        from inferlab.lab.versions import Versioning, with_recipe
 
+        options = with_recipe(options, self)
         with time_limit(plan.patience_s):
             plan, job = self._to_optimize(plan, options, listener)
             return Versioning(self, plan, options, job, listener, goal).run()

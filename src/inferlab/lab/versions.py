@@ -6,7 +6,6 @@ And the search for its recipe, on the engine that it is for: models really made 
 from __future__ import annotations
 
 import datetime
-import math
 import shutil
 import statistics
 import tempfile
@@ -29,11 +28,10 @@ from inferlab.optimizing.build import BuiltModel, build_model, check_target
 from inferlab.optimizing.levels import ResolvedRecipe, resolve
 from inferlab.optimizing.quantization import keep_sensitive
 from inferlab.optimizing.search import BuiltCopy, SearchSpace, SearchState, Speed, search
-from inferlab.profiling.channel_shares import channel_speedup
 from inferlab.profiling.copies import own_shapes
-from inferlab.profiling.gains import int8_speedup
+from inferlab.profiling.gains import check_calibration, estimated_recipe
 from inferlab.profiling.performance import can_impose
-from inferlab.profiling.zeros import predict
+from inferlab.profiling.recipe_estimate import estimate_recipe
 from inferlab.records import Comparison, ComparisonSweep, Event, Finding, Listener, Model, Plan, Run, Shape
 from inferlab.records.optimization import (
     CHANNEL,
@@ -189,6 +187,17 @@ class Versioning:
         return replace(comparison_job, time_s=time_s, goal=1 / self._goal.speedup)
 
 
+def with_recipe(options: VersionOptions, lab: Lab) -> VersionOptions:
+    """The options, with the recipe of the profile's estimate where that is to be made."""
+    if not options.as_estimated:
+        return options
+    if options.performance_id is None:
+        raise BadInput("Name the profile whose estimate is to be made, by its file or its id.")
+    recipe = estimated_recipe(lab.saved_profile(options.performance_id), options.estimate_budget)
+    check_calibration(recipe, options.data_file)
+    return replace(options, recipe=recipe, as_estimated=False)
+
+
 def saved_basis(options: VersionOptions, model: Model, lab: Lab) -> Basis:
     """The profiles of a model that were made before, as far as they are named."""
 
@@ -252,40 +261,27 @@ def measured(found: Comparison, recipe: Recipe, model: Model, predicted_speedup:
 
 
 def predicted(recipe: Recipe, engine: str, basis: Basis) -> float | None:
-    """The speed-up that profiles of this engine predict for a recipe; None where they say nothing of it.
-
-    What INT8 makes of pruned layers was not measured: of both together the gains are multiplied.
-    """
-    performance = basis.performance
-    if performance is None or performance.engine != engine:
+    """The speed-up that profiles of this engine predict for a recipe; None where they say nothing of it."""
+    performance, pruning = basis.performance, recipe.pruning
+    if performance is None or performance.engine != engine or not _knows(basis, recipe):
         return None
-    gains: list[float | None] = []
-    if recipe.pruning is not None:
-        if basis.loss is None:
-            return None
-        if recipe.pruning.pattern == CHANNEL:
-            gains.append(channel_speedup(performance, basis.loss, recipe.pruning.layers))
-        elif recipe.pruning.pattern == "unstructured":
-            gains.append(predict(performance, basis.loss, recipe.pruning.layers).estimated_speedup)
-        else:
-            return None
-    if recipe.quantization is not None:
-        gains.append(int8_speedup(performance) if recipe.quantization.scheme == "static" else None)
-    return None if None in gains else math.prod(gain for gain in gains if gain is not None)
+    if pruning is not None and pruning.pattern not in ("unstructured", CHANNEL):
+        return None
+    return estimate_recipe(recipe, performance, basis.loss).estimated_speedup
 
 
 def expected_accuracy(recipe: Recipe, basis: Basis) -> float | None:
-    """The accuracy that a loss profile with labels predicts for a recipe; None where it says nothing of it."""
-    pruning = recipe.pruning
-    if (
-        basis.loss is None
-        or pruning is None
-        or pruning.pattern != "unstructured"
-        or recipe.quantization is not None
-    ):
-        return None
-    known = {layer.weight for layer in basis.loss.layers}
-    return predict(None, basis.loss, pruning.layers).accuracy if known >= pruning.layers.keys() else None
+    """The accuracy that profiles with labels let expect of a recipe; None where they say nothing of it.
+
+    Of zeros in a pattern it is that of zeros anywhere, which cost less.
+    """
+    return estimate_recipe(recipe, basis.performance, basis.loss).accuracy if _knows(basis, recipe) else None
+
+
+def _knows(basis: Basis, recipe: Recipe) -> bool:
+    """Whether the losses of all weights that are pruned are known."""
+    weights = set() if basis.loss is None else {layer.weight for layer in basis.loss.layers}
+    return recipe.pruning is None or weights >= recipe.pruning.layers.keys()
 
 
 def _gains(found: Comparison, recipe: Recipe, model: Model) -> Sequence[Finding]:

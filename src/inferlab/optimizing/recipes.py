@@ -64,6 +64,10 @@ def recipe_of(options: RecipeOptions, seed: int = 0) -> Recipe:
 def version_options(values: Mapping[str, Any], out: str) -> VersionOptions:
     """The version that these options ask for, by keyword; refuses those that contradict each other."""
     recipe = RecipeOptions(**{field.name: values[field.name] for field in fields(RecipeOptions)})
+    as_estimated, budget = values["as_estimated"], values["budget"]
+    if as_estimated:
+        _check_as_estimated(recipe, values)
+        recipe = RecipeOptions()
     engines = values["measure"] or values["engine"]
     goal, search_s = values["goal"], values["search_time"]
     search: dict[str, Any] = {}
@@ -83,8 +87,25 @@ def version_options(values: Mapping[str, Any], out: str) -> VersionOptions:
         time_s=values["time"],
         performance_id=values["profile"],
         loss_id=values["profile"],
+        as_estimated=as_estimated,
+        estimate_budget=budget if as_estimated else None,
         **search,
     )
+
+
+def _check_as_estimated(options: RecipeOptions, values: Mapping[str, Any]) -> None:
+    """What is made is what a profile estimates, for another budget perhaps, and nothing else."""
+    if values["profile"] is None:
+        raise BadInput(
+            "The option as_estimated makes what a profile estimates: name the profile, its file or its id."
+        )
+    given = [
+        field.name
+        for field in fields(options)
+        if field.name != "budget" and getattr(options, field.name) != getattr(_NOTHING, field.name)
+    ]
+    for name in (*given, *(["goal"] if values["goal"] is not None else [])):
+        raise BadInput(f"The option {name} and as_estimated contradict each other: the profile says what is done.")
 
 
 def _pruning(options: RecipeOptions) -> Pruning | None:

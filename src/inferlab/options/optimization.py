@@ -208,6 +208,17 @@ class VersionKeywords(PlanKeywords, total=False):
             "from.",
         ),
     ]
+    as_estimated: Annotated[
+        bool,
+        Option(
+            ("--as-estimated",),
+            Flag(),
+            "Model and inputs",
+            "Make what the profile estimates to be fastest within its loss budget, or within the one given: INT8, "
+            "removed channels, both, or zeros.",
+            default=False,
+        ),
+    ]
     int8: Annotated[str | None, Option(("--int8",), Word("dynamic", "static"), "Quantization", "Compute in INT8.")]
     weights_only: Annotated[
         int | None,

@@ -186,6 +186,23 @@ def channel_speedup(
     return performance.ms_per_batch / ms if ms else None
 
 
+def accuracy_drop(loss: LossProfile, shares: Mapping[str, float]) -> float | None:
+    """How much accuracy goes with shares of channels: what the groups lose, added up; None without labels."""
+    if loss.dense_accuracy is None:
+        return None
+    drops = []
+    for group in loss.groups:
+        share = min(shares.get(weight, 0.0) for weight in group.weights)
+        if share and not group.accuracies:
+            return None
+        points = [(0.0, 0.0)]
+        for key in sorted(group.accuracies, key=float):
+            # Fewer channels never harm less: where they seem to, it is chance.
+            points.append((float(key), max(points[-1][1], loss.dense_accuracy - group.accuracies[key])))
+        drops.append(between(points, share))
+    return sum(drops)
+
+
 def _gain_of(
     performance: PerformanceProfile | None, loss: LossProfile, costs: ChannelCosts, shares: Shares
 ) -> SharesGain:

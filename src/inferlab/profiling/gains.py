@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from inferlab.errors import BadInput
-from inferlab.profiling.channel_shares import SharesGain, best_shares, copy_loss, gain_of_shares
+from inferlab.profiling.channel_shares import SharesGain, accuracy_drop, best_shares, copy_loss, gain_of_shares
 from inferlab.profiling.zeros import WORTH, Points, between, estimate, is_faster, layer_times
 from inferlab.records.optimization import CHANNEL, Pruning, Recipe
 from inferlab.records.profile import (
@@ -19,6 +19,7 @@ from inferlab.records.profile import (
     ChangedCopy,
     Gain,
     LossMetric,
+    LossProfile,
     OtherEngine,
     PerformanceProfile,
     Profile,
@@ -53,6 +54,47 @@ def with_estimate(profile: Profile, budget: float = BUDGET) -> Profile:
         ms, speedup = performance.ms_per_batch, 1.0
     performance = replace(performance, estimated_ms_per_batch=ms, estimated_speedup=speedup)
     return replace(profile, performance=performance, gains=gains)
+
+
+def estimated_recipe(profile: Profile, budget: float | None = None) -> Recipe:
+    """What makes the model that the profile estimates, for another budget where one is given.
+
+    Refused where nothing that was tried gains.
+    """
+    if profile.performance is None:
+        raise BadInput("This profile has no times, so it estimates nothing. Make one with: inferlab profile MODEL")
+    if budget is not None or not profile.gains:
+        profile = with_estimate(profile, BUDGET if budget is None else budget)
+    best = best_gain(profile)
+    recipe = None if best is None else recipe_of_gain(profile, best)
+    if recipe is None:
+        budgets = [tried.budget for tried in (*profile.gains, profile.estimate) if tried is not None]
+        within = f" of {budgets[0]:g}" if budgets else ""
+        raise BadInput(
+            f"Nothing that the profile tried gains within the loss budget{within}, so there is nothing to make. "
+            "Allow more loss with another budget, or say yourself what is to be done."
+        )
+    return recipe
+
+
+def check_calibration(recipe: Recipe, data_file: str | None) -> None:
+    """Refuse an estimated recipe whose ranges were found on the user's data where no data are given."""
+    if recipe.quantization is not None and not recipe.shapes and data_file is None:
+        raise BadInput(
+            "The profile's copy in INT8 found its ranges on your data: name that file, so that what is made is "
+            "what was estimated."
+        )
+
+
+def recipe_of_gain(profile: Profile, gain: Gain) -> Recipe | None:
+    """What makes the very model that a gain speaks of, whatever else is asked; None where no copy was tried.
+
+    Where ranges were found on generated inputs, these are part of it, so that no others take their place.
+    """
+    recipe = gain_recipe(profile, gain)
+    if recipe is None or recipe.quantization is None or not recipe.shapes:
+        return recipe
+    return replace(recipe, digest=profile.model.digest, inferlab=profile.inferlab)
 
 
 def outputs_are_wrong(profile: Profile) -> bool:
@@ -171,10 +213,31 @@ def share_within(performance: PerformanceProfile, budget: float, metric: LossMet
 
 def time_without(performance: PerformanceProfile, share: float, int8: bool = False) -> float | None:
     """The time without this share of the channels, in INT8 or not; None where copies do not tell."""
-    largest = max((copy.channels for copy in performance.copies if not copy.int8), default=0.0)
-    if share > largest or (int8 and find_copy(performance, int8=True, channels=0.0) is None):
+    if not _copies_tell(performance, share, int8):
         return None
     return _time_at(performance, share, int8, lambda copy: copy.ms_per_batch, performance.ms_per_batch)
+
+
+def loss_without(
+    performance: PerformanceProfile, share: float, metric: LossMetric, int8: bool = False
+) -> float | None:
+    """The loss without this share of the channels, in INT8 or not; None where copies do not tell."""
+    return _loss_at(performance, share, int8, _loss_of(metric)) if _copies_tell(performance, share, int8) else None
+
+
+def accuracy_drop_without(performance: PerformanceProfile, share: float, int8: bool = False) -> float | None:
+    """How much accuracy goes with this share of the channels, in INT8 or not; None where copies do not tell."""
+    return _loss_at(performance, share, int8, _accuracy_drop) if _copies_tell(performance, share, int8) else None
+
+
+def dense_accuracy(performance: PerformanceProfile) -> float | None:
+    """The accuracy of the unchanged model on what copies were judged by; None without labels."""
+    return next((copy.distance.original_accuracy for copy in performance.copies if copy.distance), None)
+
+
+def _copies_tell(performance: PerformanceProfile, share: float, int8: bool) -> bool:
+    largest = max((copy.channels for copy in performance.copies if not copy.int8), default=0.0)
+    return share <= largest and (not int8 or find_copy(performance, int8=True, channels=0.0) is not None)
 
 
 def gain_recipe(profile: Profile, gain: Gain) -> Recipe | None:
@@ -247,7 +310,7 @@ def _gain(performance: PerformanceProfile, share: float, int8: bool, budget: flo
     before = performance.ms_per_batch
     ms = _time_at(performance, share, int8, lambda copy: copy.ms_per_batch, before)
     loss = _loss_at(performance, share, int8, _loss_of(metric))
-    dense = next((copy.distance.original_accuracy for copy in performance.copies if copy.distance), None)
+    dense = dense_accuracy(performance)
     drop = None if dense is None else _loss_at(performance, share, int8, _accuracy_drop)
     return Gain(
         int8=int8,
@@ -265,13 +328,18 @@ def _gain(performance: PerformanceProfile, share: float, int8: bool, budget: flo
 def _from_groups(profile: Profile, performance: PerformanceProfile, budget: float) -> Sequence[Gain]:
     """What removing another share of each group's channels gives, where copies tell what time goes with them."""
     uniform = any(copy.channels and not copy.int8 for copy in performance.copies)
-    best = best_shares(performance, profile.loss, budget) if uniform and profile.loss is not None else None
-    return [] if best is None or best.ms_per_batch is None else [_gain_of_shares(performance, best, budget)]
+    loss = profile.loss if uniform else None
+    best = None if loss is None else best_shares(performance, loss, budget)
+    if loss is None or best is None or best.ms_per_batch is None:
+        return []
+    return [_gain_of_shares(performance, loss, best, budget)]
 
 
-def _gain_of_shares(performance: PerformanceProfile, best: SharesGain, budget: float) -> Gain:
+def _gain_of_shares(performance: PerformanceProfile, loss: LossProfile, best: SharesGain, budget: float) -> Gain:
     assert best.ms_per_batch is not None
     distance = best.copy.distance if best.copy is not None else None
+    dense, drop = loss.dense_accuracy, accuracy_drop(loss, best.shares)
+    promised = None if dense is None or drop is None else max(0.0, dense - drop)
     return Gain(
         int8=False,
         channels=best.channels,
@@ -281,7 +349,7 @@ def _gain_of_shares(performance: PerformanceProfile, best: SharesGain, budget: f
         loss=best.loss,
         budget=budget,
         counts=best.loss is not None and best.loss <= budget and is_faster(performance, best.ms_per_batch),
-        accuracy=None if distance is None else distance.accuracy,
+        accuracy=promised if distance is None else distance.accuracy,
         shares=best.shares,
     )
 

@@ -176,7 +176,7 @@ class Distance:
     loss_rise: float | None = None
     accuracy: float | None = None
     original_accuracy: float | None = None
-    #: What the loss profile let expect of zeros alone.
+    #: What profiles let expect; of zeros in a pattern it is at most that.
     expected_accuracy: float | None = None
 
 
@@ -236,6 +236,9 @@ class VersionOptions:
     #: Profiles in the store, or their files, to take times and losses from; made again where they are needed.
     performance_id: str | None = None
     loss_id: str | None = None
+    #: In place of the recipe, what the profile estimates; within this loss budget, or within its own.
+    as_estimated: bool = False
+    estimate_budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,6 +382,23 @@ class PruningEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class RecipeEstimate:
+    """What profiles let expect of a recipe; None is unknown."""
+
+    #: By the weight's name, what is pruned.
+    levels: Mapping[str, float]
+    estimated_ms_per_batch: float | None
+    estimated_speedup: float | None
+    #: In the loss profile's own measure; infinite where outputs are no numbers.
+    loss: float | None
+    #: The share of all parameters that go, and what is left of the output's quality.
+    parameter_reduction: float
+    recovery: float | None
+    #: With labels only: the accuracy that is expected.
+    accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Gain:
     """Something that could be done to the model, and what it is estimated to give on the profile's engine."""
 

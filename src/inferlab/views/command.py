@@ -151,6 +151,15 @@ def optimization(plan: Plan, options_of_version: VersionOptions) -> str:
     return _line("optimize", [plan.model], words)
 
 
+def estimated(plan: Plan, name: str, budget: float | None = None, data_file: str | None = None) -> str:
+    """The command that makes what a profile estimates, which is saved under this name."""
+    words = ["-o", "optimized.onnx", "--profile", name, "--as-estimated"]
+    words += [] if budget is None else ["--budget", f"{budget:g}"]
+    words += [] if data_file is None else ["--data", data_file]
+    options = [option for option in of_command(PLAN, "optimize").values() if option.keyword != "time"]
+    return _line("optimize", [plan.model], [*words, *_option_words(plan, options)])
+
+
 def _line(name: str, models: Sequence[str], options: Sequence[str]) -> str:
     if any(model.startswith("-") for model in models):
         return shlex.join(["inferlab", name, *options, "--", *models])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from inferlab.optimizing.build import FAR_OFF
 from inferlab.optimizing.pareto import keeps_loss, may_reach, outcome, size_ratio
 from inferlab.records.optimization import (
+    CHANNEL,
     Candidate,
     ChangedLayer,
     Distance,
@@ -83,11 +84,18 @@ def facts(version: Optimization) -> list[Pair]:
         pairs.append(Pair("Output distance", distance(moved)))
         if moved.accuracy is not None and moved.original_accuracy is not None:
             of_both = f"{share(moved.accuracy)}, of the original {share(moved.original_accuracy)}"
-            expected = moved.expected_accuracy
-            pairs.append(Pair("Accuracy", of_both + ("" if expected is None else f", expected {share(expected)}")))
+            pairs.append(Pair("Accuracy", of_both + _expected(moved.expected_accuracy, version.recipe)))
         if moved.loss_rise is not None:
             pairs.append(Pair("Cross-Entropy", f"{moved.loss_rise:+.3g} over the original's"))
     return pairs
+
+
+def _expected(accuracy: float | None, recipe: Recipe) -> str:
+    if accuracy is None:
+        return ""
+    # Profiles tried zeros anywhere, which cost less.
+    patterned = recipe.pruning is not None and recipe.pruning.pattern not in ("unstructured", CHANNEL)
+    return f", expected {'at most ' if patterned else ''}{share(accuracy)}"
 
 
 def _interval(measured: Measured) -> str | None:

@@ -27,6 +27,7 @@ from inferlab.records.profile import (
     PerformanceProfile,
     Profile,
     PruningEstimate,
+    RecipeEstimate,
     Verified,
 )
 from inferlab.store import formats
@@ -76,11 +77,18 @@ def view_of(profile: Profile) -> View:
     return View(title, lambda: blocks(profile), rows, lambda: formats.content_of(profile), html)
 
 
-def blocks(profile: Profile, shown: int = SHOWN) -> list[Block]:
-    """Model summary, layer summaries, the slowest layers, the loss profile."""
+def blocks(profile: Profile, shown: int = SHOWN, summary_type: str = "") -> list[Block]:
+    """Model summary, layer summaries, the slowest layers, the loss profile.
+
+    With a summary type, as the pages call it, the tables of layers have that.
+    """
     parts: list[Sequence[Block]] = [[Pair("Model", model_line(profile.model))]]
     if profile.performance is not None:
-        parts += [summary(profile.performance), types(profile), slowest(profile, shown)]
+        parts += [
+            summary(profile.performance),
+            types(profile, summary_type),
+            slowest(profile, shown, summary_type),
+        ]
     if profile.flops is not None:
         parts.append(_flops(profile.flops, shown if profile.performance is None else 0))
     if profile.loss is not None:
@@ -148,8 +156,11 @@ def typical_level(found: PerformanceProfile) -> str | None:
     return next((key for key in (_TYPICAL, *found.pruned) if key in measured), None)
 
 
-def types(profile: Profile) -> list[Block]:
-    """Layer summaries: time by type of layer, as it is, at a level of pruning, in INT8 and as estimated."""
+def types(profile: Profile, summary_type: str = "") -> list[Block]:
+    """Layer summaries: time by type of layer, as it is, at a level of pruning, in INT8 and as estimated.
+
+    With a summary type, that in their place.
+    """
     found = profile.performance
     if found is None or not found.layers:
         return []
@@ -165,6 +176,8 @@ def types(profile: Profile) -> list[Block]:
         Field("ms", "Time (ms)", _total_ms, _three_places),
         Field("share", "Share", lambda row: _total_ms(row) / found.ms_per_batch, share),
     ]
+    if summary_type:
+        return [Table([*shown, *_chosen_by_type(profile, summary_type)], rows, "Layer summaries")]
     if level:
         pruned = _summed(lambda layer: layer.pruned.get(level, layer.ms))
         shown.append(Field(f"pruned_{level}_ms", f"Pruned {level} (ms)", pruned, _three_places))
@@ -186,6 +199,28 @@ def types(profile: Profile) -> list[Block]:
 
 
 _Group = tuple[str, Sequence[Layer]]
+
+
+def _chosen_by_type(profile: Profile, summary_type: str) -> list[Field]:
+    """A summary type as columns; a layer without a time of its own counts as it is."""
+    from inferlab.views.charts.profile_values import timed_summary  # late: it draws charts
+
+    title, values = timed_summary(profile, summary_type)
+    saves = summary_type == "speedup"
+    after = _summed(lambda layer: _first(values[layer.index], 0.0 if saves else layer.ms))
+
+    def speedup(row: _Group) -> float | None:
+        left = _total_ms(row) - after(row) if saves else after(row)
+        return _total_ms(row) / left if left else None
+
+    if summary_type == "baseline":
+        return []
+    column = Field(f"{summary_type}_ms", _titled(title), after, _three_places)
+    return [column, Field("speed_up", "Speed-up", speedup, "{:.3g}x".format)]
+
+
+def _titled(title: str) -> str:
+    return f"{title.removesuffix(' ms')} (ms)"
 
 
 def _summed(get: Callable[[Layer], float]) -> Callable[[_Group], float]:
@@ -216,7 +251,7 @@ _WEIGHT = Field("weight", "Weight", lambda layer: layer.weight or None, left=Tru
 _PARAMS = Field("params", "Parameters", attrgetter("params"), scaled)
 
 
-def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
+def slowest(profile: Profile, shown: int = SHOWN, summary_type: str = "") -> list[Block]:
     """The slowest layers, with what each does and reaches."""
     found = profile.performance
     layers = sorted(found.layers, key=lambda layer: -layer.ms)[:shown] if found else []
@@ -230,6 +265,12 @@ def slowest(profile: Profile, shown: int = SHOWN) -> list[Block]:
         Field("gflops_per_second", "GFLOP/s", lambda layer: layer.gflops_per_second, count),
         Field("zero_fraction", "Zeros", lambda layer: layer.zero_fraction, lambda part: share(round(part, 3))),
     ]
+    if summary_type not in ("", "baseline"):
+        from inferlab.views.charts.profile_values import timed_summary  # late: it draws charts
+
+        title, values = timed_summary(profile, summary_type)
+        own = Field(f"{summary_type}_ms", _titled(title), lambda layer: values[layer.index], _three_places)
+        fields.insert(next(place for place, field in enumerate(fields) if field.key == "spread_ms") + 1, own)
     if any(layer.bound for layer in layers):
         fields.append(Field("bound", "Bound by", lambda layer: layer.bound or None, left=True))
         fields.append(Field("of_limit", "Of limit", lambda layer: layer.of_limit, share))
@@ -339,7 +380,7 @@ def loss_at(level: str) -> Callable[[LossLayer | ChannelGroup], float | None]:
     return lambda pruned: pruned.losses.get(level)
 
 
-def expected_accuracy(found: PruningEstimate | Gain, before: str = "") -> str:
+def expected_accuracy(found: PruningEstimate | RecipeEstimate | Gain, before: str = "") -> str:
     """The accuracy that an estimate expects, with what goes before it; empty without labels."""
     return "" if found.accuracy is None else f"{before}accuracy {share(found.accuracy)} expected"
 
@@ -422,14 +463,15 @@ def _tried(gain: Gain) -> str:
 
 
 def gain_verdict(gain: Gain) -> str:
-    """Its loss, and why it does not count where it does not."""
+    """Its loss, the accuracy that is expected, and why it does not count where it does not."""
+    accuracy = expected_accuracy(gain, ", ")
     if gain.loss is None:
-        return "its loss is not known"
+        return f"its loss is not known{accuracy}"
     if gain.loss > gain.budget:
-        return f"its loss of {gain.loss:.3g} is above the budget of {gain.budget:g}"
+        return f"its loss of {gain.loss:.3g} is above the budget of {gain.budget:g}{accuracy}"
     if not gain.counts:
-        return "no faster beyond the noise"
-    return f"loss {gain.loss:.3g} of a budget of {gain.budget:g}{expected_accuracy(gain, ', ')}"
+        return f"no faster beyond the noise, loss {gain.loss:.3g}{accuracy}"
+    return f"loss {gain.loss:.3g} of a budget of {gain.budget:g}{accuracy}"
 
 
 def _in_brackets(verdict: str, gain: Gain) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 import threading
@@ -16,9 +15,11 @@ from inferlab.errors import BadInput, InferlabError, NotThere
 from inferlab.lab import Lab, read_model
 from inferlab.model.onnx_file import digest_of
 from inferlab.optimizing.recipes import validate_version
-from inferlab.profiling.channel_shares import best_shares, gain_of_shares
-from inferlab.profiling.gains import best_gain, check_budget, int8_speedup, with_estimate
-from inferlab.profiling.zeros import estimate, predict, usual_weights
+from inferlab.options.optimization import VERSION as OPTIONS
+from inferlab.profiling.channel_shares import best_shares
+from inferlab.profiling.gains import best_gain, check_budget, estimated_recipe, int8_speedup, with_estimate
+from inferlab.profiling.recipe_estimate import estimate_recipe
+from inferlab.profiling.zeros import estimate, usual_weights
 from inferlab.records import Model, Plan
 from inferlab.records.optimization import (
     CHANNEL,
@@ -29,13 +30,19 @@ from inferlab.records.optimization import (
     Scheme,
     VersionOptions,
 )
-from inferlab.records.profile import Gain, LossProfile, Profile, PruningEstimate
+from inferlab.records.profile import BUDGET, Gain, LossProfile, Profile, RecipeEstimate
 from inferlab.settings import versions_folder
 from inferlab.store.entries import Entry
 from inferlab.store.rows import new_id
 from inferlab.store.store import Store
 from inferlab.transform.patterns import parse_groups
-from inferlab.workspace.requests import ONE_BY_ONE, OptimizationRequest, checked_name, planned, request_field
+from inferlab.workspace.requests import (
+    ONE_BY_ONE,
+    OptimizationRequest,
+    checked_name,
+    planned,
+    request_field,
+)
 
 #: The kind of entry that a version is.
 VERSION = "version"
@@ -265,6 +272,7 @@ class VersionRequest:
     quantization: Scheme | None = field(
         default=None, metadata={"help": "static or dynamic INT8, weights only, or fp16."}
     )
+    as_estimated: bool = request_field(OPTIONS["as_estimated"].help, False)
     engines: tuple[str, ...] = field(
         default=("onnxruntime",), metadata={"help": "Engines to measure on; an empty list only makes it."}
     )
@@ -275,7 +283,9 @@ class VersionRequest:
 
     @property
     def prunes(self) -> bool:
-        """Whether some weights become zero."""
+        """Whether some weights become zero, as far as the request says it."""
+        if self.as_estimated:
+            return False
         prunes = self.sparsity is not None or self.budget is not None or bool(self.levels)
         return prunes or group_share(self.pattern) is not None
 
@@ -318,20 +328,38 @@ class Basis:
         """The same sparsity for all weights."""
         return dict.fromkeys(self.usual() if weights is None else weights, sparsity)
 
-    def predicted(self, levels: Mapping[str, float], pattern: str = "unstructured") -> PruningEstimate:
-        """What these shares of zeros would give; the loss of channels is that of their groups, where known."""
+    def predicted(
+        self, levels: Mapping[str, float], pattern: str = "unstructured", scheme: Scheme | None = None
+    ) -> RecipeEstimate:
+        """What these shares of zeros, or of channels, in this precision would give."""
         known = {layer.weight for layer in self.loss.layers}
         for weight, level in levels.items():
             if weight not in known:
                 raise BadInput(f"The model has no weight '{weight}' that could be pruned.")
             if not 0 <= level < 1:
                 raise BadInput(f"The sparsity of {weight} must be 0 or more and below 1, not {level:g}.")
-        zeros = predict(self.profile.performance, self.loss, levels)
-        if pattern != CHANNEL or not self.loss.groups:
-            return zeros
-        lost = gain_of_shares(self.profile.performance, self.loss, levels).loss
-        recovery = None if lost is None or self.loss.metric != "relative power" else max(0.0, 1 - lost)
-        return replace(zeros, loss=math.inf if lost is None else lost, recovery=recovery, accuracy=None)
+        return self.expected(
+            Recipe(
+                pruning=Pruning(scope="layers", pattern=pattern, layers=levels),
+                quantization=None if scheme is None else Quantization(scheme),
+            )
+        )
+
+    def expected(self, recipe: Recipe) -> RecipeEstimate:
+        """What a recipe would give that names every weight with its level."""
+        return estimate_recipe(recipe, self.profile.performance, self.loss)
+
+    def estimated(self, request: VersionRequest) -> Recipe:
+        """What makes the model that the profiles estimate, within their budget or the one that is asked."""
+        if (
+            request.levels
+            or request.sparsity is not None
+            or request.pattern != "unstructured"
+            or request.quantization
+        ):
+            raise BadInput("as_estimated takes a budget at most: what else is done, the profile says.")
+        budget = next((gain.budget for gain in self.profile.gains), BUDGET)
+        return estimated_recipe(self.profile, budget if request.budget is None else request.budget)
 
     def best_gain(self, budget: float) -> Gain | None:
         """The fastest that the profiles estimate within a budget; None where nothing counts."""
@@ -387,18 +415,22 @@ def levels_of(request: VersionRequest, basis: Basis) -> dict[str, float]:
     return basis.alike(sparsity)
 
 
-def version_request(request: VersionRequest, model: Model, levels: Mapping[str, float]) -> OptimizationRequest:
-    """The job that makes a version with these shares of zeros; refuses what cannot be made."""
+def version_request(
+    request: VersionRequest, model: Model, levels: Mapping[str, float], recipe: Recipe | None = None
+) -> OptimizationRequest:
+    """The job that makes a version with these shares of zeros, or by a recipe; refuses what cannot be made."""
     name = checked_name(request.name, "version")
     if len(request.engines) > _MOST_ENGINES:
         raise BadInput(f"A version is measured on {_MOST_ENGINES} engines at most.")
-    pruned = {weight: level for weight, level in levels.items() if level > 0}
-    pruning = Pruning(scope="layers", pattern=request.pattern, layers=pruned) if pruned else None
-    quantization = Quantization(request.quantization) if request.quantization else None
-    if pruning is None and quantization is None:
+    if recipe is None:
+        pruned = {weight: level for weight, level in levels.items() if level > 0}
+        pruning = Pruning(scope="layers", pattern=request.pattern, layers=pruned) if pruned else None
+        quantization = Quantization(request.quantization) if request.quantization else None
+        recipe = Recipe(pruning=pruning, quantization=quantization)
+    if recipe.pruning is None and recipe.quantization is None:
         raise BadInput("Nothing would change: no layer is pruned, and the precision stays. Choose something.")
     options = VersionOptions(
-        Recipe(pruning=pruning, quantization=quantization),
+        recipe,
         str(new_file(name)),
         name,
         request.data,

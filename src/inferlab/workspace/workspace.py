@@ -13,9 +13,10 @@ from inferlab.lab import Lab, read_model
 from inferlab.model.generative import names_genai_folder, read_generative
 from inferlab.model.reading import locate
 from inferlab.profiling.diff import LayerDiff, diff
-from inferlab.profiling.gains import with_estimate
+from inferlab.profiling.gains import check_calibration, with_estimate
 from inferlab.records import Kind, Listener, Model, Plan, ignore
 from inferlab.records.generation import GenerativeModel
+from inferlab.records.optimization import Recipe
 from inferlab.records.profile import BUDGET, Profile, ProfileOptions
 from inferlab.store.entries import BENCHMARK, Entry, Project, QueuedJob, Stored
 from inferlab.store.formats import GENERATION, MADE_OF_GENERATIONS, record_of
@@ -236,15 +237,35 @@ class Workspace:
         plan = self._with_shapes(project_id, request.plan)
         request = replace(request, plan=plan, data=self._data_file(request.data))
         levels: dict[str, float] = {}
+        recipe: Recipe | None = None
         try:
             basis = self.read_basis(project_id, request.performance, request.loss)
+            if request.as_estimated:
+                recipe = basis.estimated(request)
+                check_calibration(recipe, request.data)
             levels = levels_of(request, basis) if request.prunes else {}
             request = replace(request, performance=basis.performance_id, loss=basis.loss_id)
         except InferlabError:
             # Nothing can be predicted of this model, which is not needed to change its precision.
-            if request.prunes or request.performance or request.loss:
+            if request.prunes or request.performance or request.loss or request.as_estimated:
                 raise
-        return self.queue(project_id, version_request(request, model, levels))
+        return self.queue(project_id, version_request(request, model, levels, recipe))
+
+    def as_profiled(self, performance_id: str | None, request: VersionRequest) -> VersionRequest:
+        """The request on the engine, the cores, the batch size and the data of a profile, where there is one."""
+        performance = self.profile_as_kept(performance_id).performance if performance_id else None
+        if performance is None or performance_id is None:
+            return request
+        plan, data = request.plan, request.data
+        try:
+            profiled = self.request_of(performance_id)
+            if isinstance(profiled, ProfileRequest):
+                plan, data = profiled.plan, profiled.wanted.data_file
+        except InferlabError:
+            # It was made on the command line: nobody knows the other options.
+            pass
+        plan = replace(plan, num_cores=(performance.num_cores,), batch_sizes=(performance.batch_size,))
+        return replace(request, plan=plan, engines=(performance.engine,), data=data)
 
     def _data_file(self, source: str | None) -> str | None:
         """Where a data file lies that a request names."""

@@ -84,7 +84,23 @@ def fewer_channels(performance: PerformanceProfile) -> dict[str, tuple[str, Chan
         key = f"channels-{level_key(copy.channels)}"
         text = f"{share(copy.channels)} of channels removed"
         changed[f"int8-{key}" if copy.int8 else key] = (f"INT8, {text}" if copy.int8 else text, copy)
+    for number, copy in enumerate(performance.mixed_copies, 1):
+        shares = copy.recipe.pruning.layers.values() if copy.recipe.pruning is not None else ()
+        ends = (
+            " to ".join(dict.fromkeys(share(end) for end in (min(shares), max(shares)))) if shares else "a share"
+        )
+        changed[f"groups-{number}"] = (f"{ends} of channels removed by group", copy)
     return changed
+
+
+def timed_summary(profile: Profile, summary: str) -> tuple[str, dict[int, float | None]]:
+    """What a summary of the layers' times is called, and its values by layers' indices; refuses unknown ones."""
+    titles = {key: title for key, title in summaries(profile).items() if key not in FLOPS}
+    if summary not in titles or profile.performance is None:
+        there = f"It has: {', '.join(titles)}." if titles else "Its layers were not timed."
+        raise BadInput(f"This profile has no times of layers called '{summary}'. {there}")
+    layers = profile.performance.layers
+    return titles[summary], dict(zip((layer.index for layer in layers), times_ms(profile, summary), strict=True))
 
 
 def chosen(profile: Profile, summary: str, value: str) -> str:

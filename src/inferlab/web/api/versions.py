@@ -10,7 +10,7 @@ from fastapi import Query, Response
 from starlette.responses import FileResponse
 
 from inferlab.records import optimization
-from inferlab.records.profile import PruningEstimate
+from inferlab.records.profile import RecipeEstimate
 from inferlab.store import entries
 from inferlab.views import optimization as words
 from inferlab.web.api.asking import EstimateBody, VersionBody
@@ -81,11 +81,11 @@ class VersionFacts(VersionLine):
 
 
 @of_record(
-    PruningEstimate,
+    RecipeEstimate,
     only=("levels", "estimated_ms_per_batch", "estimated_speedup", "parameter_reduction", "recovery", "accuracy"),
 )
 class EstimateFacts(Answer):
-    """What shares of zeros would give, estimated by the profiles of the original."""
+    """What a version would give, estimated by the profiles of the original."""
 
     performance: str | None
     loss_profile: str | None
@@ -96,7 +96,7 @@ class EstimateFacts(Answer):
     unmeasured: list[str]
 
     @classmethod
-    def more(cls, record: PruningEstimate, context: Basis) -> dict[str, Any]:
+    def more(cls, record: RecipeEstimate, context: Basis) -> dict[str, Any]:
         """Which profiles it rests on, and nothing of losses that were not measured."""
         unmeasured = context.unmeasured(record.levels)
         performance = context.profile.performance
@@ -106,7 +106,7 @@ class EstimateFacts(Answer):
             "loss_method": context.loss.method,
             "ms_per_batch": performance.ms_per_batch if performance else None,
             "int8_speedup": context.int8_speedup(),
-            "loss": record.loss if math.isfinite(record.loss) and not unmeasured else None,
+            "loss": None if unmeasured or record.loss is None or math.isinf(record.loss) else record.loss,
             "recovery": None if unmeasured else record.recovery,
             "accuracy": None if unmeasured else record.accuracy,
             "unmeasured": unmeasured,
@@ -136,9 +136,12 @@ start(
 
 @version_routes.post("/projects/{project_id}/estimate", summary="Estimate a version")
 def estimate_version(workspace: TheWorkspace, project_id: ProjectId, request: EstimateBody) -> EstimateFacts:
-    """What shares of zeros would give in time, parameters and loss, by the profiles of the project's model."""
+    """What a version would give in time, parameters, loss and accuracy, by the profiles of the project's model."""
     basis = workspace.read_basis(project_id, request.performance, request.loss)
-    return EstimateFacts.of(basis.predicted(levels_of(request, basis) if request.prunes else {}), basis)
+    if request.as_estimated:
+        return EstimateFacts.of(basis.expected(basis.estimated(request)), basis)
+    levels = levels_of(request, basis) if request.prunes else {}
+    return EstimateFacts.of(basis.predicted(levels, request.pattern, request.quantization), basis)
 
 
 @version_routes.get("/versions/{entry_id}", summary="One version")

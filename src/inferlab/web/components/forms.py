@@ -270,10 +270,14 @@ class VersionSelect(ReasonSelect):
 
 
 class EngineBoxes:
-    """Engines to be ticked, the first that can be chosen at once; those that cannot say why."""
+    """Engines to be ticked, one that can be chosen at once, by default the first; those that cannot say why."""
 
-    def __init__(self, label: str, name: str, choices: Sequence[EngineChoice], changed: Changed) -> None:
-        first = next((choice.name for choice in choices if not choice.reason), None)
+    def __init__(
+        self, label: str, name: str, choices: Sequence[EngineChoice], changed: Changed, ticked: str = ""
+    ) -> None:
+        possible = [choice.name for choice in choices if not choice.reason]
+        wanted = (ticked, ticked.partition("==")[0], *possible)
+        first = next((engine for engine in wanted if engine in possible), None)
         self._boxes: dict[str, ui.checkbox] = {}
         with div("il-numbers", name="engines", role="group").props(f'aria-label="{label}"'):
             div("il-numbers-label", label)

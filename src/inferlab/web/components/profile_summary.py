@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from urllib.parse import urlencode
 
 from nicegui import ui
 from nicegui.element import Element
 
-from inferlab.profiling.channel_shares import channel_speedup
-from inferlab.profiling.gains import best_gain, time_without
+from inferlab.profiling.gains import best_gain
 from inferlab.profiling.zeros import gains_from_zeros
 from inferlab.records import Shape
 from inferlab.records.optimization import CHANNEL, Scheme
-from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate
+from inferlab.records.profile import Interval, PerformanceProfile, Profile, PruningEstimate, RecipeEstimate
 from inferlab.units import count, decimal, plural, share
 from inferlab.views import profile as words
 from inferlab.views import text
@@ -35,14 +35,21 @@ def notices(profile: Profile) -> None:
     shell.findings(words.notes(profile), "notes")
 
 
-def start_optimizing(project_id: str, speedup: float | None = None) -> None:
-    """The way from what pruning would give to where it is done."""
+def start_optimizing(project_id: str, speedup: float | None = None, begin: str = "") -> ui.button:
+    """The way from what pruning would give to where it is done, which begins as an address says."""
     gain = "Prune or quantise the model, and measure what that gains."
     if speedup is not None and speedup >= _WORTH_SAYING:
         gain = f"An estimated {speedup:.2f} × speed-up could be achieved by optimizing."
     p("il-caption", gain, name="optimizing-gain")
     button = ui.button("Start optimizing").classes("il-start-optimizing")
-    button.props(f'href="/projects/{project_id}/optimization" data-testid="start-optimizing"')
+    button.props(f'href="/projects/{project_id}/optimization{begin}" data-testid="start-optimizing"')
+    return button
+
+
+def as_estimated(performance_id: str, loss_id: str | None, budget: float) -> str:
+    """What begins the next version with what a profile estimates within a budget, as the end of an address."""
+    query = {"preset": "estimated", "performance": performance_id, "loss": loss_id or "", "budget": f"{budget:g}"}
+    return f"?{urlencode(query)}"
 
 
 def of_version(name: str | None) -> None:
@@ -180,7 +187,7 @@ def _note(profile: Profile) -> str:
     if profile.gains:
         return _tried(profile)
     assert estimate is not None
-    if performance is not None and (told := _nothing_gained(performance, estimate)):
+    if performance is not None and (told := _nothing_gained(performance)):
         return told
     if not estimate.levels:
         return "Nothing is pruned: no layer gains enough for what it would cost. Allow more loss."
@@ -189,9 +196,9 @@ def _note(profile: Profile) -> str:
     return f"{plural(len(levels), 'weight')} pruned, to {span} zeros."
 
 
-def _nothing_gained(performance: PerformanceProfile, estimate: PruningEstimate) -> str:
+def _nothing_gained(performance: PerformanceProfile) -> str:
     """Why zeros gain no time, or nobody knows what they gain; empty where something is known."""
-    if estimate.gained == "parameters":
+    if not performance.pruned:
         return (
             "Times of pruned copies were not measured, so nothing is said of what pruning gains in time. Add a "
             "performance profile with “Times of pruned copies”, or on an engine that imposes sparsity."
@@ -214,10 +221,10 @@ def _tried(profile: Profile) -> str:
     return " ".join(sentences)
 
 
-def show_estimate(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, pattern: str) -> None:
+def show_estimate(basis: Basis, estimate: RecipeEstimate, scheme: Scheme | None, pattern: str) -> None:
     """The numbers of an estimate, and a note on each thing that it cannot know."""
     performance = basis.profile.performance
-    ms, speedup = _times(basis, estimate, scheme, pattern)
+    ms, speedup = estimate.estimated_ms_per_batch, estimate.estimated_speedup
     with shell.stats("il-summary-numbers"):
         if performance is not None:
             where = f"{title(performance.engine)}, batch {performance.batch_size}, now"
@@ -226,7 +233,8 @@ def show_estimate(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None
         shell.stat("Estimated speed-up", _times_as_fast(speedup), "", "estimated-speedup")
         zeros = _zeros(basis, estimate)
         shell.stat("Zeros", share(zeros), "of all parameters", "estimated-zeros")
-        loss = "outputs are not numbers" if math.isinf(estimate.loss) else f"loss {estimate.loss:.3g}"
+        loss = "loss not known" if estimate.loss is None else f"loss {estimate.loss:.3g}"
+        loss = "outputs are not numbers" if estimate.loss == math.inf else loss
         recovery = UNKNOWN if estimate.recovery is None else share(estimate.recovery)
         if unmeasured := basis.unmeasured(estimate.levels):
             recovery, loss = UNKNOWN, f"{plural(len(unmeasured), 'layer')} not measured"
@@ -237,7 +245,7 @@ def show_estimate(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None
         p("il-caption", note, name="estimate-note")
 
 
-def notes(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
+def notes(basis: Basis, estimate: RecipeEstimate, scheme: Scheme | None, pattern: str) -> list[str]:
     """What the numbers rest on, and what they do not say."""
     performance, told = basis.profile.performance, []
     if estimate.levels and pattern == CHANNEL and basis.loss.groups:
@@ -246,8 +254,9 @@ def notes(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, patter
         told.append(
             "The profiles tried zeros anywhere: whole channels cost more, and what they gain in time is measured "
             "when the version is made."
-            if _times(basis, estimate, scheme, pattern)[0] is None
-            else "The time is that of copies with fewer channels. Channels cost more than zeros anywhere."
+            if estimate.estimated_ms_per_batch is None
+            else "Time and loss are those of copies with fewer channels; losses of single layers below are of "
+            "zeros anywhere."
         )
     elif estimate.levels and pattern != "unstructured":
         told.append("The profiles tried zeros anywhere: zeros in a pattern cost more, and may gain otherwise.")
@@ -259,59 +268,31 @@ def notes(basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, patter
         )
     if performance is None:
         told.append("No layer was timed yet, so nothing is said of time: add a performance profile.")
-    elif estimate.levels and pattern != CHANNEL and (why := _nothing_gained(performance, estimate)):
+    elif estimate.levels and pattern != CHANNEL and (why := _nothing_gained(performance)):
         told.append(why)
     if estimate.levels and basis.loss.method == "approximated":
         told.append("Losses are only approximated from the weights: add a loss profile for measured ones.")
     if scheme == "static" and performance is not None:
-        told.append(_of_int8(basis, estimate))
+        told.append(_of_int8(basis, estimate, pattern))
     elif scheme is not None:
         told.append("What this precision gains and costs is measured when the version is made.")
     return told
 
 
-def _of_int8(basis: Basis, estimate: PruningEstimate) -> str:
+def _of_int8(basis: Basis, estimate: RecipeEstimate, pattern: str) -> str:
     gain = basis.int8_speedup()
     costs = "What it costs in outputs is measured when the version is made."
+    if estimate.loss is not None:
+        costs = "What it costs is what that copy lost" + (", added to the rest." if estimate.levels else ".")
     if gain is None:
         return f"No INT8 copy was timed: add a performance profile with “INT8 copy”. {costs}"
     told = f"An INT8 copy was {gain:.2f} × as fast in the profile"
-    together = "; together with pruning, both gains are multiplied" if estimate.levels else ""
+    multiplied = estimate.levels and pattern != CHANNEL
+    together = "; together with pruning, both gains are multiplied" if multiplied else ""
     return f"{told}{together}. {costs}"
 
 
-def _times(
-    basis: Basis, estimate: PruningEstimate, scheme: Scheme | None, pattern: str
-) -> tuple[float | None, float | None]:
-    """The estimated time and speed-up; None where something that matters was not timed."""
-    performance = basis.profile.performance
-    if performance is None:
-        return None, None
-    if estimate.levels and pattern == CHANNEL:
-        ms = _without_channels(basis, performance, estimate.levels, scheme)
-        return (None, None) if ms is None else (ms, performance.ms_per_batch / ms)
-    speedup = estimate.estimated_speedup if estimate.levels else 1.0
-    if scheme is not None:
-        gain = basis.int8_speedup() if scheme == "static" else None
-        speedup = None if gain is None or speedup is None else speedup * gain
-    return (None, None) if speedup is None else (performance.ms_per_batch / speedup, speedup)
-
-
-def _without_channels(
-    basis: Basis, performance: PerformanceProfile, levels: Mapping[str, float], scheme: Scheme | None
-) -> float | None:
-    """The time with fewer channels; with INT8, copies tell it where all layers lose the same share."""
-    shares = set(levels.values())
-    alike = len(shares) == 1 and levels.keys() >= {name for group in basis.loss.groups for name in group.weights}
-    if not alike and scheme is None:
-        speedup = channel_speedup(performance, basis.loss, levels)
-        return None if speedup is None else performance.ms_per_batch / speedup
-    if not alike or scheme not in (None, "static"):
-        return None
-    return time_without(performance, shares.pop(), int8=scheme is not None)
-
-
-def _zeros(basis: Basis, estimate: PruningEstimate) -> float:
+def _zeros(basis: Basis, estimate: RecipeEstimate) -> float:
     """The share of all parameters that are zero afterwards."""
     loss = basis.loss
     weights = {layer.weight: layer for layer in loss.layers}

@@ -15,7 +15,7 @@ from nicegui.events import GenericEventArguments
 
 from inferlab.profiling.zeros import gains_from_zeros, layer_times, loss_at, weight_shares
 from inferlab.records.optimization import CHANNEL, Scheme
-from inferlab.records.profile import BUDGET, Gain, LossLayer, PruningEstimate
+from inferlab.records.profile import BUDGET, Gain, LossLayer, RecipeEstimate
 from inferlab.units import scaled, shortened
 from inferlab.views.charts.losses import layer_curves
 from inferlab.web import shell
@@ -130,6 +130,8 @@ class Draft:
     on: set[str]
     pattern: str = "unstructured"
     scheme: Scheme | None = None
+    #: What the profile estimates, as long as nothing of it was changed.
+    gain: Gain | None = None
 
     @property
     def effective(self) -> dict[str, float]:
@@ -140,6 +142,14 @@ class Draft:
 
     def form(self, name: str, basis: Basis) -> VersionRequest:
         """What asks for it."""
+        if self.gain is not None:
+            return VersionRequest(
+                name=name,
+                as_estimated=True,
+                budget=self.gain.budget,
+                performance=basis.performance_id,
+                loss=basis.loss_id,
+            )
         return VersionRequest(
             name=name,
             levels={weight: level for weight, level in self.effective.items() if level > 0},
@@ -187,6 +197,7 @@ class VersionEditor:
         rebase: Callable[[str | None, str | None], Awaitable[Basis]],
         performances: Mapping[str, str],
         losses: Mapping[str, str],
+        budget: float = BUDGET,
     ) -> None:
         self.basis, self._rebase = basis, rebase
         weights = dict.fromkeys(layer.weight for layer in basis.loss.layers)
@@ -195,16 +206,16 @@ class VersionEditor:
         #: How often levels were asked for: an answer that comes after the next question is dropped.
         self._questions = 0
         self._chosen = next(iter(weights))
-        self._settings(performances, losses)
+        self._settings(performances, losses, budget)
         self._layers()
 
-    async def begin(self) -> None:
-        """Show what a version is that is pruned as usual."""
-        await self._preset("pruned")
+    async def begin(self, preset: str = "") -> None:
+        """Show what a version is of a preset, or that is pruned as usual."""
+        await self._preset(preset if preset in PRESETS else "pruned")
 
     # The controls.
 
-    def _settings(self, performances: Mapping[str, str], losses: Mapping[str, str]) -> None:
+    def _settings(self, performances: Mapping[str, str], losses: Mapping[str, str], budget: float) -> None:
         with shell.card("il-version-new"):
             with div("il-version-presets"):
                 span("il-muted il-small", "Start from")
@@ -212,7 +223,7 @@ class VersionEditor:
             with div("il-version-grid"):
                 with div("il-column"):
                     self._sparsity_control()
-                    self._budget = BudgetControl(self._budgeted, BUDGET, losses, self.basis.loss_id)
+                    self._budget = BudgetControl(self._budgeted, budget, losses, self.basis.loss_id)
                     self._choices(performances)
                 self._estimate = div("il-version-estimate il-estimated")
 
@@ -260,6 +271,7 @@ class VersionEditor:
 
     async def _preset(self, name: str) -> None:
         preset = PRESETS[name]
+        self.draft.gain = None
         self._budget.drop_pending()
         self._sparsity.drop_pending()
         if name == "estimated" and (gain := await asyncio.to_thread(self.basis.best_gain, self._budget.budget)):
@@ -276,6 +288,7 @@ class VersionEditor:
     async def _as_estimated(self, gain: Gain) -> None:
         """Choose what the profile estimates: of zeros those within the budget, of channels one share or many."""
         draft = self.draft
+        draft.gain = gain
         draft.scheme = "static" if gain.int8 else None
         draft.pattern = CHANNEL if gain.channels else "unstructured"
         self._show_choices()
@@ -385,7 +398,7 @@ class VersionEditor:
         self._turn += 1
         turn, basis = self._turn, self.basis
         draft = replace(self.draft, levels=dict(self.draft.levels), on=set(self.draft.on))
-        estimate, ms, losses = await asyncio.to_thread(_predicted, basis, draft.effective, draft.pattern)
+        estimate, ms, losses = await asyncio.to_thread(_predicted, basis, draft)
         if turn != self._turn or self._estimate.is_deleted:
             return
         self._editor.tell(ms, losses, set(basis.unmeasured()))
@@ -395,16 +408,17 @@ class VersionEditor:
             show_estimate(basis, estimate, draft.scheme, draft.pattern)
 
     def _light(self, preset: str) -> None:
-        """Mark the preset that was chosen last."""
+        """Mark the preset that was chosen last; whatever else was chosen is not what was estimated."""
+        if preset != "estimated":
+            self.draft.gain = None
         for name, chip in self._chips.items():
             chip.classes(**{"add" if name == preset else "remove": "il-choice-on"})
 
 
-def _predicted(
-    basis: Basis, levels: Mapping[str, float], pattern: str
-) -> tuple[PruningEstimate, dict[str, float], dict[str, float]]:
+def _predicted(basis: Basis, draft: Draft) -> tuple[RecipeEstimate, dict[str, float], dict[str, float]]:
     """The estimate, and by weight the time and the loss that its layers come to."""
-    estimate = basis.predicted(levels, pattern)
+    levels = draft.effective
+    estimate = basis.predicted(levels, draft.pattern, draft.scheme)
     losses: dict[str, float] = {}
     for layer in basis.loss.layers:
         if layer.losses:

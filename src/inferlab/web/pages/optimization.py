@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +13,13 @@ from nicegui import ui
 from inferlab.errors import BadInput, InferlabError
 from inferlab.options import field_values
 from inferlab.options.plan import PLAN
+from inferlab.profiling.gains import check_budget, check_calibration
 from inferlab.records import Model
-from inferlab.records.optimization import Scheme
+from inferlab.records.optimization import Recipe, Scheme
+from inferlab.records.profile import BUDGET
 from inferlab.units import plural, size
 from inferlab.views.fields import in_brackets
+from inferlab.views.optimization import recipe as recipe_words
 from inferlab.web import shell
 from inferlab.web.components import models
 from inferlab.web.components.actions import ProjectJobs, ProjectWork, duration, offer_undo
@@ -50,12 +54,19 @@ def register(desk: Desk) -> None:
     """Define the pages."""
 
     @shell.page("/projects/{project_id}/optimization")
-    async def optimization(project_id: str, removed: str = "") -> None:
+    async def optimization(
+        project_id: str,
+        removed: str = "",
+        preset: str = "",
+        performance: str = "",
+        loss: str = "",
+        budget: str = "",
+    ) -> None:
         async with project_page(desk, project_id, "optimization") as opened:
             if only_generates(opened):
                 return
             await offer_undo(desk, removed, f"/projects/{project_id}/optimization", "the version")
-            await _Overview(desk, opened).build()
+            await _Overview(desk, opened, preset, (performance, loss), budget).build()
 
     @shell.page("/projects/{project_id}/optimization/{version_id}")
     async def version(project_id: str, version_id: str) -> None:
@@ -79,8 +90,18 @@ class _Content:
 class _Overview:
     """All versions, and the editor of the next one."""
 
-    def __init__(self, desk: Desk, opened: Opened) -> None:
+    def __init__(self, desk: Desk, opened: Opened, preset: str, profiles: tuple[str, str], budget: str) -> None:
         self._desk, self._opened, self._project = desk, opened, opened.project
+        self._preset, self._budget = preset, BUDGET
+        # What an address names may be gone by now.
+        known = (named(opened.own, "performance"), named(opened.own, "loss"))
+        self._performance_id, self._loss_id = (
+            name if name in names else None for name, names in zip(profiles, known, strict=True)
+        )
+        with suppress(ValueError, InferlabError):
+            given = float(budget)
+            check_budget(given)
+            self._budget = given
         self._base = f"/projects/{opened.project.id}/optimization"
         self._editor: VersionEditor | None = None
 
@@ -100,9 +121,10 @@ class _Overview:
             self._precision(content.problem)
             return
         own = self._opened.own
-        self._editor = VersionEditor(content.basis, self._rebase, named(own, "performance"), named(own, "loss"))
+        names = named(own, "performance"), named(own, "loss")
+        self._editor = VersionEditor(content.basis, self._rebase, *names, self._budget)
         self._button.set_enabled(True)
-        await self._editor.begin()
+        await self._editor.begin(self._preset)
 
     def _precision(self, problem: str) -> None:
         """What can be chosen of a version where nothing can be pruned."""
@@ -121,13 +143,18 @@ class _Overview:
             scheme: Scheme = self._scheme.value
             name = SCHEMES[scheme].replace(", ", " ")
             return VersionRequest(free_name(name, taken), quantization=scheme)
-        draft = self._editor.draft
-        return draft.form(free_name(draft.suggested(), taken), self._editor.basis)
+        draft, basis = self._editor.draft, self._editor.basis
+        form = draft.form(free_name(draft.suggested(), taken), basis)
+        return self._desk.workspace.as_profiled(basis.performance_id, form)
+
+    def _recipe(self, form: VersionRequest) -> Recipe | None:
+        """What the profile says is done; None where the form says it itself."""
+        return self._editor.basis.estimated(form) if self._editor is not None and form.as_estimated else None
 
     def _read(self) -> _Content:
         versions = self._desk.workspace.versions.of_project(self._project.id)
         try:
-            basis = self._desk.workspace.read_basis(self._project.id)
+            basis = self._desk.workspace.read_basis(self._project.id, self._performance_id, self._loss_id)
             if not basis.loss.layers:
                 raise BadInput("This model has no weights that could be pruned.")
         except InferlabError as error:
@@ -140,14 +167,15 @@ class _Overview:
     async def _create(self) -> None:
         workspace, project = self._desk.workspace, self._project
         versions = await asyncio.to_thread(workspace.versions.entries, project.id)
-        form = self._draft({version.brief["name"] for version in versions})
+        form = await asyncio.to_thread(self._draft, {version.brief["name"] for version in versions})
+        recipe = await asyncio.to_thread(self._recipe, form)
 
         async def run(asked: VersionRequest) -> None:
             await self._desk.change(workspace.add_version, project.id, asked)
             await self._jobs.refresh()
 
         choices = await engine_choices(self._desk, project.model)
-        await VersionDialog(project.model, choices, form, run, workspace.sources).changed()
+        await VersionDialog(project.model, choices, form, run, workspace.sources, recipe).changed()
 
 
 def _version_jobs(
@@ -266,23 +294,27 @@ class VersionDialog(RequestDialog[VersionRequest]):
         draft: VersionRequest,
         run: Callable[[VersionRequest], Awaitable[None]],
         sources: Sources,
+        recipe: Recipe | None = None,
     ) -> None:
+        self._recipe = recipe
         self._model, self._choices, self._draft, self._sources = model, choices, draft, sources
         super().__init__("Create version", "version-dialog", run, "Create")
 
     def _fill(self) -> None:
         draft = self._draft
-        p("il-muted", _described(draft), name="version-what")
+        p("il-muted", _described(draft, self._recipe), name="version-what")
         self._name = ui.input("Name", value=draft.name, on_change=self.changed)
         self._name.props('data-testid="version-name"')
-        self._engines = EngineBoxes("Measure against the original on", "on", self._choices, self.changed)
+        self._engines = EngineBoxes(
+            "Measure against the original on", "on", self._choices, self.changed, next(iter(draft.engines), "")
+        )
         self._form = OptionForm("optimize", self.changed)
         with div("il-fields-3"):
             self._form.number("time", draft.plan.time_s, 'hint="For each engine"')
-            self._form.cell(self._model)
+            self._form.cell(self._model, draft.plan)
         known = "demo:digits" if self._model.source == "demo:digits" else ""
         hint = f"{HINT} {_GENERATED}" if draft.quantization == "static" else HINT
-        self._data = DataField(self._sources, known, hint, self.changed)
+        self._data = DataField(self._sources, draft.data or known, hint, self.changed)
 
     def form(self) -> VersionRequest:
         """What was filled in."""
@@ -295,14 +327,18 @@ class VersionDialog(RequestDialog[VersionRequest]):
         )
 
     def _predicted(self, form: VersionRequest) -> str:
-        request = version_request(form, self._model, form.levels)
+        if self._recipe is not None:
+            check_calibration(self._recipe, form.data)
+        request = version_request(form, self._model, form.levels, self._recipe)
         takes = duration(sum(part.expected_s for part in parts_of(request)))
         engines = plural(len(form.engines), "engine") if form.engines else "no engine"
         return f"Made, then measured on {engines}: about {takes}."
 
 
-def _described(draft: VersionRequest) -> str:
+def _described(draft: VersionRequest, recipe: Recipe | None) -> str:
     """What will be made."""
+    if recipe is not None:
+        return f"As estimated: {recipe_words(recipe)}."
     levels = sorted(draft.levels.values())
     words = []
     if levels:

@@ -133,8 +133,16 @@ class _Performance:
                 estimates = [gain.budget for gain in (self._profile.estimate, *self._profile.gains) if gain]
                 budget = estimates[0] if estimates else BUDGET
                 self._budget = BudgetControl(self._recompute, budget, self._losses, self._loss_id)
-                summary.start_optimizing(self._opened.project.id, performance.estimated_speedup)
+                self._start = summary.start_optimizing(
+                    self._opened.project.id, performance.estimated_speedup, self._begin()
+                )
         summary.estimated(self._estimated, self._profile)
+
+    def _begin(self) -> str:
+        """What the next version begins with: the estimate that is shown, unless this is a profile of a version."""
+        if self._entry.model_digest != self._opened.project.model.digest:
+            return ""
+        return summary.as_estimated(self._entry.id, self._budget.loss_id, self._budget.budget)
 
     def _measured_losses(self) -> str | None:
         """The profile whose losses are gone by at first; None for its own, with the estimate that was kept."""
@@ -184,6 +192,7 @@ class _Performance:
             return
         self._profile = profile
         summary.estimated(self._estimated, profile)
+        self._start.props["href"] = f"/projects/{self._opened.project.id}/optimization{self._begin()}"
         await self._refresh_charts(only_estimates=True)
         await self._refresh_table()
 

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from inferlab.codec import plain
 from inferlab.errors import InferlabError
-from inferlab.records.optimization import ChangedLayer, Distance, Measured, Optimization
+from inferlab.records.optimization import CHANNEL, ChangedLayer, Distance, Measured, Optimization
 from inferlab.units import capitalized, decimal, plural, scaled, share, size
 from inferlab.views import optimization as words
 from inferlab.views.fields import between_at
@@ -59,15 +59,15 @@ class VersionPage:
         follow(self._desk, lambda before, now: self._look(version))
 
     def _read(self) -> tuple[Optimization, float | None]:
-        """The version, and what pruning alone was predicted to leave of its outputs' quality."""
+        """The version, and what it was predicted to leave of the outputs' quality."""
         optimization = self._desk.workspace.versions.opened(self._id)
         pruning = optimization.recipe.pruning
-        if pruning is None or pruning.pattern != "unstructured" or optimization.recipe.quantization is not None:
+        if pruning is not None and pruning.pattern not in ("unstructured", CHANNEL):
             return optimization, None
         try:
             basis = self._desk.workspace.read_basis(self._opened.project.id)
-            unmeasured = basis.unmeasured(pruning.layers)
-            return optimization, None if unmeasured else basis.predicted(pruning.layers).recovery
+            unmeasured = basis.unmeasured(pruning.layers if pruning is not None else {})
+            return optimization, None if unmeasured else basis.expected(optimization.recipe).recovery
         except InferlabError:
             return optimization, None
 
