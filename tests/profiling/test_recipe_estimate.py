@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from inferlab.profiling.gains import gain_recipe, usual_weights
+from inferlab.profiling.gains import gain_recipe
 from inferlab.profiling.recipe_estimate import estimate_recipe
+from inferlab.profiling.zeros import usual_weights
 from inferlab.records.optimization import CHANNEL, Pruning, Quantization, Recipe
 from inferlab.records.profile import ChangedCopy, ChannelGroup, LossProfile, PerformanceProfile, Profile
 from tests.helpers.profiles import a_loss_profile, a_profile, with_copies
