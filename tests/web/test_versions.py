@@ -229,7 +229,7 @@ def test_what_is_created_from_a_profile_is_what_verifying_its_estimate_makes(
     maker.click("create")
     maker.miss("version-dialog")
     (job,) = [one for one in http.get(f"/projects/{project}/jobs").json() if one["kind"] == "optimization"]
-    until(lambda: job_of(http, job["id"])["status"] not in ("waiting", "running"), "it was not made")
+    until(lambda: job_of(http, job["id"])["status"] not in ("queued", "running"), "it was not made")
     assert job_of(http, job["id"])["status"] == "done", job_of(http, job["id"])
     whole = http.get(f"/versions/{job_of(http, job['id'])['entry_id']}").json()
     recipe = gain_recipe(profile, best)
