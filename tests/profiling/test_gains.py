@@ -69,6 +69,17 @@ def test_what_loses_too_much_or_gains_nothing_is_shown_and_does_not_count(
     assert estimated_ms(profile) == {0: 4.0, 1: 6.0}
 
 
+def test_with_labels_and_no_loss_profile_yet_a_loss_is_that_of_the_labels() -> None:
+    """As far as the outputs move, the copy would be within the budget; by the labels it is not."""
+    changed = copy(INT8, 2.0, 3.0, 0.02, loss_rise=0.3)
+    approximated = lost([weight(0, {"0.9": 0.5}), weight(1, {"0.9": 0.5})], method="approximated")
+    for losses in (approximated, None):
+        profile = a_profile(performance=timed(changed), loss=losses, estimate=None)
+        assert best_gain(with_estimate(profile, 0.1)) is None
+        best = best_gain(with_estimate(profile, 0.5))
+        assert best is not None and best.loss == 0.3
+
+
 def test_noise_between_processes_does_not_hide_a_gain_that_was_measured_interleaved() -> None:
     noisy = replace(timed(copy(INT8, 2.0, 3.0, 0.02)), ms_interval=(3.0, 30.0))
     assert is_faster(noisy, 8.9) and not is_faster(noisy, 9.1)

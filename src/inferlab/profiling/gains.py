@@ -194,8 +194,13 @@ def _worth_there(other: OtherEngine, allowed: bool) -> OtherEngine | None:
 
 
 def loss_metric(profile: Profile) -> LossMetric:
-    """What a loss is: as the loss profile has it, and without one how far the outputs move."""
-    return profile.loss.metric if profile.loss is not None else "relative power"
+    """What a loss is: as the loss profile measured it, and without one as copies were judged."""
+    loss, performance = profile.loss, profile.performance
+    if loss is not None and loss.method != "approximated":
+        return loss.metric
+    distances = [copy.distance for copy in performance.copies if copy.distance] if performance is not None else []
+    # Labels are the user's: where they are given, what is lost is counted in them.
+    return "cross-entropy" if any(distance.loss_rise is not None for distance in distances) else "relative power"
 
 
 def find_copy(performance: PerformanceProfile, int8: bool, channels: float) -> ChangedCopy | None:
