@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -539,7 +540,9 @@ def test_a_profile_that_failed_in_part_is_told_of_where_it_failed(
     reader.at(f"/projects/{project}/performance/{job['entry_id']}")
     reader.see("ms-per-batch")
     assert not reader.sees(f"job-{job['id']}")
-    assert reader.asked("start-optimizing", "href").endswith(f"/projects/{project}/optimization")
+    begins = urlsplit(reader.asked("start-optimizing", "href"))
+    assert begins.path == f"/projects/{project}/optimization"
+    assert parse_qs(begins.query)["performance"] == [job["entry_id"]]
     http.delete(f"/projects/{project}")
 
 
