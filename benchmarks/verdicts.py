@@ -87,13 +87,13 @@ def line(name: str, num_cores: int, done: Comparison) -> dict[str, Any]:
     }
 
 
-def run(name: str, trial: Trial, num_cores: int, log: Path) -> Iterator[dict[str, Any]]:
+def run(name: str, trial: Trial, num_cores: int, margin: float, log: Path) -> Iterator[dict[str, Any]]:
     """Run the trials; each is written to the log as soon as it is done."""
     with TemporaryDirectory() as folder:
         a, b = trial.plans(num_cores, Path(folder))
         for _ in range(trial.count):
-            found = Lab().compare(a, b, time_s=trial.time_s, margin=MARGIN, fresh=trial.fresh)
-            done = line(name, num_cores, found)
+            comparison = Lab().compare(a, b, time_s=trial.time_s, margin=margin, fresh=trial.fresh)
+            done = line(name, num_cores, comparison)
             with log.open("a") as file:
                 file.write(json.dumps(done) + "\n")
             yield done
@@ -118,28 +118,51 @@ def report(name: str, lines: Sequence[dict[str, Any]], truth: float | None) -> N
     print(text, flush=True)
 
 
-def replayed(lines: Sequence[dict[str, Any]], time_s: float, slower: float) -> list[dict[str, Any]]:
-    """What the pairs of equal arms would have said within so many seconds, had B taken so much longer."""
-    return [_replay(one, min(time_s, one["seconds"]), math.log1p(slower)) for one in lines]
+def replayed(lines: Sequence[dict[str, Any]], time_s: float, slower: float, margin: float) -> list[dict[str, Any]]:
+    """What the pairs of equal arms would have said within so many seconds, had B taken so much longer.
+
+    Pairs that are left when the time is up are another comparison, as long as enough are left for one.
+    """
+    return [
+        _replay(line, first, end, math.log1p(slower), margin)
+        for line in lines
+        for first, end in _stretches(line, time_s)
+    ]
 
 
-def _replay(line: dict[str, Any], time_s: float, shift: float) -> dict[str, Any]:
-    looks = intervals.Looks(MARGIN, BUILT_IN_PRIOR)
-    log_ratios = [value + shift for value in line["pairs"]]
-    within, between = (sd**2 for sd in line["spread"])
-    # Pairs of few turns take less time.
+def _pair_seconds(line: dict[str, Any]) -> list[float]:
+    """What each pair took: those of few turns less."""
     costs = [1.0 + 2.5 * count / max(line["turns"]) for count in line["turns"]]
-    fitting = sum(sum(costs[: n + 1]) / sum(costs) <= time_s / line["seconds"] for n in range(len(costs)))
-    for count in range(1, fitting + 1):
-        turns = line["turns"][:count]
+    return [cost * line["seconds"] / sum(costs) for cost in costs]
+
+
+def _stretches(line: dict[str, Any], time_s: float) -> Iterator[tuple[int, int]]:
+    """The first pair and the end of each stretch of so many seconds; of what is left at the end most of one."""
+    first, spent = 0, 0.0
+    seconds = _pair_seconds(line)
+    for index, pair_s in enumerate(seconds):
+        if spent and spent + pair_s > time_s:
+            yield first, index
+            first, spent = index, 0.0
+        spent += pair_s
+    if not first or spent > 0.9 * time_s:
+        yield first, len(seconds)
+
+
+def _replay(line: dict[str, Any], first: int, end: int, shift: float, margin: float) -> dict[str, Any]:
+    looks = intervals.Looks(margin, BUILT_IN_PRIOR)
+    log_ratios = [value + shift for value in line["pairs"][first:end]]
+    within, between = (sd**2 for sd in line["spread"])
+    for count in range(1, len(log_ratios) + 1):
+        turns = line["turns"][first : first + count]
         evidence = log_ratios[:count], weights(turns, within, between), turns_sd(turns, within)
         if looks.look(*evidence):
             break
     ratio = looks.estimate(*evidence)
     return {
-        "verdict": intervals.verdict(ratio, MARGIN),
+        "verdict": intervals.verdict(ratio, margin),
         "ratio": [ratio.value, ratio.low, ratio.high],
-        "seconds": line["seconds"] * sum(costs[:count]) / sum(costs),
+        "seconds": sum(_pair_seconds(line)[first : first + count]),
     }
 
 
@@ -150,6 +173,7 @@ def main() -> None:
     parser.add_argument("--num-cores", type=int, default=1)
     parser.add_argument("--count", type=int)
     parser.add_argument("--time", type=float)
+    parser.add_argument("--margin", type=float, default=MARGIN, help="with 0 equal arms take all of their time")
     parser.add_argument("--log", type=Path, default=Path("verdicts.jsonl"))
     parser.add_argument("--replay", action="store_true", help="measure nothing: use the A/A pairs in the log")
     given = parser.parse_args()
@@ -159,13 +183,13 @@ def main() -> None:
         for seconds in (20.0, 60.0):
             for slower in (0.0, 0.005, 0.01):
                 name = f"replayed, {given.num_cores} cores, {seconds:.0f} s, {100 * slower:g} % slower"
-                report(name, replayed(equal, seconds, slower), 1 + slower)
+                report(name, replayed(equal, seconds, slower, given.margin), 1 + slower)
         return
     for name in given.names:
         trial = replace(
             TRIALS[name], count=given.count or TRIALS[name].count, time_s=given.time or TRIALS[name].time_s
         )
-        lines = list(run(name, trial, given.num_cores, given.log))
+        lines = list(run(name, trial, given.num_cores, given.margin, given.log))
         report(name, lines, None if trial.slower is None else 1 + trial.slower)
 
 

@@ -223,10 +223,12 @@ def test_both_as_they_were_timed_together_go_before_the_product() -> None:
     profile = profiled(copy(INT8, 2.0, 3.0, 0.01), QUARTER, HALF, together, budget=0.06)
     assert (profile.gains[0].ms_per_batch, profile.gains[0].loss) == (3.0, 0.055)
     assert gain_recipe(profile, profile.gains[0]) == without(0.25, INT8)
-    # At another share the copy says how far the product is off.
-    wider = with_estimate(profile, 0.22).gains[0]
-    assert wider.channels == 0.5
-    assert wider.ms_per_batch == pytest.approx(2.5 * 0.5 * 3.0 / (5.625 * 0.5))
+    # At a smaller share the copy says how far the product is off; a larger one was never timed with both.
+    assert profile.performance is not None
+    assert time_without(profile.performance, 0.1, int8=True) == pytest.approx(8.1 * 0.5 * 3.0 / (5.625 * 0.5))
+    assert time_without(profile.performance, 0.5, int8=True) is None
+    wider = [gain for gain in with_estimate(profile, 0.22).gains if gain.channels]
+    assert [(gain.int8, gain.channels, gain.ms_per_batch) for gain in wider] == [(False, 0.5, 2.5), (True, 0.25, 3.0)]
 
 
 def test_zeros_are_a_gain_where_the_engine_has_them() -> None:
