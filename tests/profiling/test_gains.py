@@ -228,7 +228,10 @@ def test_both_as_they_were_timed_together_go_before_the_product() -> None:
     assert time_without(profile.performance, 0.1, int8=True) == pytest.approx(8.1 * 0.5 * 3.0 / (5.625 * 0.5))
     assert time_without(profile.performance, 0.5, int8=True) is None
     wider = [gain for gain in with_estimate(profile, 0.22).gains if gain.channels]
-    assert [(gain.int8, gain.channels, gain.ms_per_batch) for gain in wider] == [(False, 0.5, 2.5), (True, 0.25, 3.0)]
+    assert [(gain.int8, gain.channels, gain.ms_per_batch) for gain in wider] == [
+        (False, 0.5, 2.5),
+        (True, 0.25, 3.0),
+    ]
 
 
 def test_zeros_are_a_gain_where_the_engine_has_them() -> None:
