@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 import time
@@ -114,12 +115,7 @@ def measure_copies(
     metric: LossMetric = "relative power" if data.labels is None else "cross-entropy"
     int8 = _int8_recipe(job, data)
     pruned = [_without_channels(weights, share) for share in SHARES] if weights and wanted.estimate else []
-    copy_s = _COPY_SHARE * wanted.time_s
-    with (
-        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
-        InterleavedTimer(warmed_briefly(job), costs, profile, copy_s, listener) as timer,
-    ):
-        copies = _Copies(job, wanted, profile, data, Path(folder), timer, listener)
+    with _copies(job, wanted, costs, profile, data, listener) as copies:
         if weights or wanted.int8:
             for _ in copies.making(int8):
                 # Quantising takes one core: the first copy with fewer channels is made meanwhile.
@@ -150,6 +146,23 @@ def measure_copies(
             yield copies.profile, True
 
 
+@contextlib.contextmanager
+def _copies(
+    job: Job,
+    wanted: ProfileOptions,
+    costs: Costs,
+    profile: PerformanceProfile,
+    data: Data,
+    listener: Listener,
+) -> Iterator[_Copies]:
+    """No copies yet, a folder that they are made in, and a timer that measures each beside the model."""
+    with (
+        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
+        InterleavedTimer(warmed_briefly(job), costs, profile, _COPY_SHARE * wanted.time_s, listener) as timer,
+    ):
+        yield _Copies(job, wanted, profile, data, Path(folder), timer, listener)
+
+
 def measure_mixed_copies(
     job: Job, wanted: ProfileOptions, costs: Costs, profile: Profile, data: Data, listener: Listener
 ) -> Iterator[PerformanceProfile]:
@@ -161,12 +174,7 @@ def measure_mixed_copies(
     performance, loss, budget = profile.performance, profile.loss, wanted.budget
     if performance is None or loss is None or not performance.layers:
         return
-    copy_s = _COPY_SHARE * wanted.time_s
-    with (
-        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
-        InterleavedTimer(warmed_briefly(job), costs, performance, copy_s, listener) as timer,
-    ):
-        copies = _Copies(job, wanted, performance, data, Path(folder), timer, listener)
+    with _copies(job, wanted, costs, performance, data, listener) as copies:
         for _ in range(_MOST_MIXED):
             best = best_shares(copies.profile, loss, budget)
             if best is None or best.copy is not None or not is_faster(performance, best.ms_per_batch or math.inf):
@@ -190,12 +198,7 @@ def measure_zeros_elsewhere(
     gaining = {engine: ms for engine, ms in running.items() if _computes_zeros_faster(engine)}
     if not gaining:
         return
-    copy_s = _COPY_SHARE * wanted.time_s
-    with (
-        tempfile.TemporaryDirectory(prefix="inferlab-") as folder,
-        InterleavedTimer(warmed_briefly(job), costs, performance, copy_s, listener) as timer,
-    ):
-        copies = _Copies(job, wanted, performance, data, Path(folder), timer, listener)
+    with _copies(job, wanted, costs, performance, data, listener) as copies:
         copies.measure_zeros_elsewhere(gaining, loss, wanted.budget)
         yield copies.profile
 
