@@ -46,6 +46,7 @@ def searched(inferlab_here: Run, out: Path, seconds: int, *arguments: object) ->
         seconds *= 2
 
 
+@pytest.mark.alone
 def test_a_server_of_fixed_services_is_found_to_bear_what_theory_says(
     inferlab_here: Run, linear: Path, tmp_path: Path
 ) -> None:

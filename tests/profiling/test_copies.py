@@ -170,10 +170,10 @@ def test_shares_of_channels_that_the_budget_does_not_allow_are_timed_last(tmp_pa
         (False, 0.5),
         (True, 0.25),
     ]
-    # A larger budget offers both together, from a copy that was timed.
+    # A larger budget offers both together, as in the copy that was timed.
     assert not any(gain.int8 and gain.channels for gain in profile.gains)
     larger = with_estimate(profile, 1e9)
-    assert [gain.channels for gain in larger.gains if gain.int8 and gain.channels] == [0.5]
+    assert [gain.channels for gain in larger.gains if gain.int8 and gain.channels] == [0.25]
 
 
 def test_an_interruption_keeps_the_copies_that_were_timed_by_then(tmp_path: Path) -> None:
